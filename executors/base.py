@@ -12,10 +12,11 @@ class Executor(Protocol):
     Commands do not name their deployment, so an executor of several hands out one of these for each.
 
     What it keeps (section 2.4 of the design): it refuses every command of an epoch older than the newest that it has
-    seen; it never loses final news, nor news of bundles (`rankcore.events.NEVER_LOST`), and never reports it unless it is
-    true, while all other news may come late, twice, in another order or not at all; it answers a Stop or Kill of
-    something unknown with `ReplicaStopped`, a Query of it with `ReplicaMissing`; it keeps the newest `AnnounceWorldSize`
-    and delivers it to every replica that exists or comes to exist; it sends `ClockAdvanced` when the newest `WakeAt` is due.
+    seen; it never loses final news, nor news of bundles and of lost readiness (`rankcore.events.NEVER_LOST`), and
+    never reports it unless it is true, while all other news may come late, twice, in another order or not at all; it
+    answers a Stop or Kill of something unknown with `ReplicaStopped`, a Query of it with `ReplicaMissing`; it keeps
+    the newest `AnnounceWorldSize` and delivers it to every replica that exists or comes to exist; it sends
+    `ClockAdvanced` when the newest `WakeAt` is due.
     """
 
     def execute(self, command: Command) -> None:

@@ -38,16 +38,17 @@ from rankcore.events import (
     ReplicaStartFailed,
     ReplicaStopped,
     ReplicaUnhealthy,
+    ReplicaUnready,
     RetryRequested,
     SpecChanged,
     StopRequested,
     TrialRequested,
 )
 from rankcore.notes import LATE, NoteKind
-from rankcore.rules import evict, forget, machines, news, overlap, preempt, prepare, recovery, requests, retry, static
+from rankcore.rules import evict, forget, machines, news, overlap, preempt, prepare, recovery, requests, retry, static, unready
 from rankcore.rules.bind import await_kept_rank, bind
 from rankcore.rules.compact import compact
-from rankcore.rules.conclude import conclude, is_settled
+from rankcore.rules.conclude import conclude, is_at_rest
 from rankcore.rules.configure import configure
 from rankcore.rules.endings import ended
 from rankcore.rules.fill import fill, on_trial_requested
@@ -189,7 +190,7 @@ def _settle(draft: Draft) -> Step:
     departed = draft.evictions.departed
     if departed.items and departed.first().at + draft.spec.node_memory_s <= draft.clock:
         forget.forget(draft)
-    settled = False
+    at_rest = False
     status = draft.status
     if status is not DELETING and status is not DELETED and not draft.recovery.unreported:
         if not draft.recovery.repaired:
@@ -218,16 +219,16 @@ def _settle(draft: Draft) -> Step:
             configure(draft)
         if draft.recovery.misplaced:
             recovery.align(draft)
-        settled = is_settled(draft)
-        if settled or draft.spec.compaction == "immediate":
-            compact(draft, settled)
+        at_rest = is_at_rest(draft)
+        if at_rest or draft.spec.compaction == "immediate":
+            compact(draft, at_rest)
         if draft.requested.size or draft.waiting:
             relieve(draft)
         if draft.recheck:
             static.recheck(draft)
         if draft.rollout.surging.size and draft.kept_below:
             await_kept_rank(draft)
-    conclude(draft, settled)
+    conclude(draft, at_rest)
     return draft.close()
 
 
@@ -311,6 +312,7 @@ _HANDLERS: dict[type[object], Handler] = {
     ReplicaReported: _about_live(recovery.on_reported),
     ReplicaMissing: _about_end(lambda _: "not to be found"),
     ReplicaUnhealthy: _about_live(news.on_unhealthy),
+    ReplicaUnready: _about_live(unready.on_unready),
     ReplicaPending: _about_live(news.on_pending),
     NodeChanged: machines.on_node_changed,
     NodeLost: machines.on_node_lost,

@@ -85,7 +85,7 @@ def _bundles(instance: object, attribute: "attrs.Attribute[Any]", value: object)
         checks.count(InvalidEventError, f"{name}[{index}]", bundle, 0)
 
 
-def _group(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
+def _optional_text(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
     if value is not None:
         checks.text(InvalidEventError, _field_name(instance, attribute), value)
 
@@ -131,7 +131,7 @@ class ReplicaPlaced:
 
 @attrs.frozen(kw_only=True)
 class ReplicaReady:
-    """An initialised replica can take requests. It also acknowledges its `InitializeReplica`."""
+    """An initialised replica can take requests. It also acknowledges its `InitializeReplica`, and ends a `ReplicaUnready`."""
 
     replica_id: ReplicaId = attrs.field(validator=_identifier)
     at: float = attrs.field(validator=_moment)
@@ -199,7 +199,8 @@ class ReplicaReported:
         node_id: Where it runs.
         rank: What it believes; None: it was never initialised.
         version: Of its code.
-        ready: Whether it can take requests.
+        ready: Whether its start-up is over.
+        unready: Why it takes no requests for now, though it is ready (`ReplicaUnready`); None: it takes them.
         prepared: Whether its user code is up, and no preparation is under way. Counts where it is not ready.
         draining: Whether it was told to stop.
         config_id: Of the user_config that it has applied; None: none yet.
@@ -214,11 +215,12 @@ class ReplicaReported:
     rank: ReplicaRank | None = attrs.field(validator=_rank)
     version: str = attrs.field(validator=_identifier)
     ready: bool = attrs.field(validator=_flag)
+    unready: str | None = attrs.field(default=None, validator=_optional_text)
     prepared: bool = attrs.field(default=False, validator=_flag)
     draining: bool = attrs.field(default=False, validator=_flag)
     config_id: str | None = attrs.field(default=None, validator=attrs.validators.optional(_identifier))
     bundles: tuple[int, ...] = attrs.field(default=(), converter=_to_tuple, validator=_bundles)
-    group_id: str | None = attrs.field(default=None, validator=_group)
+    group_id: str | None = attrs.field(default=None, validator=_optional_text)
     restart_token: str = attrs.field(default="", validator=_text)
     epoch: int = attrs.field(validator=_number)
     at: float = attrs.field(validator=_moment)
@@ -235,6 +237,18 @@ class ReplicaMissing:
 @attrs.frozen(kw_only=True)
 class ReplicaUnhealthy:
     """A replica is suspected: it may well be alive, and is to be killed and replaced."""
+
+    replica_id: ReplicaId = attrs.field(validator=_identifier)
+    reason: str = attrs.field(default="", validator=_text)
+    at: float = attrs.field(validator=_moment)
+
+
+@attrs.frozen(kw_only=True)
+class ReplicaUnready:
+    """A replica that serves is to get no requests for now (V16). It is not killed, and goes on with those that it has.
+
+    Over with a `ReplicaReady` that has a later `at`. Of one replica's news of the two the newest holds; at one moment this.
+    """
 
     replica_id: ReplicaId = attrs.field(validator=_identifier)
     reason: str = attrs.field(default="", validator=_text)
@@ -282,7 +296,7 @@ class BundleLost:
 
     bundles: tuple[int, ...] = attrs.field(converter=_to_tuple, validator=_bundles)
     reason: str = attrs.field(default="", validator=_text)
-    group_id: str | None = attrs.field(default=None, validator=_group)
+    group_id: str | None = attrs.field(default=None, validator=_optional_text)
     at: float = attrs.field(validator=_moment)
 
 
@@ -291,7 +305,7 @@ class BundleRestored:
     """Bundles that were lost, or whose node was, are there again, empty, on whichever node. `group_id`: as in `BundleLost`."""
 
     bundles: tuple[int, ...] = attrs.field(converter=_to_tuple, validator=_bundles)
-    group_id: str | None = attrs.field(default=None, validator=_group)
+    group_id: str | None = attrs.field(default=None, validator=_optional_text)
     at: float = attrs.field(validator=_moment)
 
 
@@ -411,6 +425,7 @@ Event: TypeAlias = (
     | ReplicaReported
     | ReplicaMissing
     | ReplicaUnhealthy
+    | ReplicaUnready
     | ReplicaPending
     | NodeChanged
     | NodeLost
@@ -430,5 +445,6 @@ Event: TypeAlias = (
 
 FINAL = (ReplicaStartFailed, ReplicaDied, ReplicaStopped, ReplicaMissing, NodeLost)
 """The ends of replicas: news that an executor never loses and never makes up (section 2.4)."""
-NEVER_LOST = (*FINAL, BundleLost, BundleRestored)
-"""All that an executor neither loses nor makes up; the rest may come late, twice, in another order or not at all."""
+NEVER_LOST = (*FINAL, BundleLost, BundleRestored, ReplicaUnready)
+"""All that an executor neither loses nor makes up, and the `ReplicaReady` that ends a `ReplicaUnready`; the rest may come late,
+twice, in another order or not at all."""

@@ -33,6 +33,8 @@ class NoteKind(StrEnum):
     # decisions about replicas
     REPLICA_LOST = "replica lost"
     REPLICA_RUNNING = "replica running"
+    REPLICA_UNREADY = "replica unready"
+    REPLICA_READY_AGAIN = "replica ready again"
     PREPARATION_ASKED = "preparation asked"
     REPLICA_PREPARED = "replica prepared"
     STOP_CHOSEN = "stop chosen"

@@ -31,7 +31,7 @@ class Progress:
 
     Attributes:
         updated: How many replicas run with version, restart token and user_config of the spec.
-        available: How many serve that have been ready for `min_ready_s` on their build.
+        available: How many serve, not being unready, that have been ready for `min_ready_s` on their build.
         wanted: The target.
         evicting: How many are to be replaced elsewhere.
         stalled_since: Since when there was no progress for too long, in seconds on the executor's clock; None: there was.

@@ -40,6 +40,18 @@ def without(ids: Ids, replica_id: ReplicaId) -> Ids:
     return ids.delete(replica_id) if replica_id in ids else ids
 
 
+class Unready(Struct, frozen=True, gc=False):
+    """That a replica gets no requests, though it runs (V16).
+
+    Attributes:
+        since: When it said so first, on the executor's clock.
+        reason: What it said last.
+    """
+
+    since: float
+    reason: str
+
+
 class Replica(Struct, frozen=True, gc=False):
     """One started replica.
 
@@ -62,7 +74,7 @@ class Replica(Struct, frozen=True, gc=False):
         since: When it was requested, began to start or to be prepared, was prepared, was told another user_config, or was told
             to stop.
         ready_at: Since when it has been ready on its build, or prepared and routed; None: neither, or it owes the
-            acknowledgement of a user_config.
+            acknowledgement of a user_config. It stays while the replica is unready, and counts anew after that.
         ready_timer: Number of its entry in `maturing` or `ripening`, while it has one.
         seen_at: When it was placed or reported, on the executor's clock; what `NodeLost` is compared with.
         leaving: What becomes of its slot when it ends; None: it is to stay.
@@ -71,6 +83,8 @@ class Replica(Struct, frozen=True, gc=False):
         group_id: Of that group.
         restart_token: What it was started with, beside its version.
         routed: Whether it is on the routes: requests go to it.
+        unready: That it said that it is not ready any more, and why; None: it did not, or is ready again.
+        readiness_at: When the newest that is known of its readiness was so, on the executor's clock; older news is late.
     """
 
     replica_id: ReplicaId
@@ -98,6 +112,8 @@ class Replica(Struct, frozen=True, gc=False):
     group_id: str | None = None
     restart_token: str = ""
     routed: bool = False
+    unready: Unready | None = None
+    readiness_at: float = -1.0
 
     @property
     def generation(self) -> tuple[str, str]:
@@ -170,6 +186,11 @@ class Node(Struct, frozen=True, gc=False):
     def staying(self) -> int:
         """How many of its members are not leaving."""
         return len(self.members) - len(self.leaving)
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether a local rank on it is beyond as many as stay, so that it could be a lower one."""
+        return self.locals.taken.highest() >= self.staying
 
     @property
     def room(self) -> int:
@@ -279,6 +300,7 @@ class TableFields(Struct, gc=False):
         replicas: All live replicas.
         next_birth, next_serial: What the next replica gets; the serial is the last part of its id.
         available: How many replicas are on the routes.
+        unready: RUNNING and RECONFIGURING replicas that are not on them.
         recovery: What a recovery has still to settle.
         placed: Slot holders that can be initialised: placed or prepared ones.
         slots: By global rank.
@@ -323,6 +345,7 @@ class TableFields(Struct, gc=False):
     next_birth: int = 0
     next_serial: int = 0
     available: int = 0
+    unready: Ids = EMPTY
     recovery: Recovery = Recovery()
     placed: Ids = EMPTY
     slots: PMap[int, Slot] = EMPTY

@@ -8,9 +8,10 @@ from rankcore.spec import DeploymentSpec
 from rankcore.values import DELETED, DELETING, DEPLOY_FAILED, DRAINING, PREPARED, PREPARING, RECOVERING, DeploymentStatus
 
 if TYPE_CHECKING:
-    from rankcore.state import Replica, TableFields
+    from rankcore.state import Replica, TableFields, Unready
 
 SHOWN = 4
+REASON_MAX = 120
 UNDECIDED = (DEPLOY_FAILED, DELETING, DELETED)
 """With these no update is under way, whatever is left to be replaced."""
 
@@ -140,12 +141,21 @@ def _unavailable(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableF
                 yield f"rank {rank} vacant"
             elif holder.ready_at is None:
                 yield f"rank {rank} {holder.state.lower()} for {_since(holder, now)}"
+            elif holder.unready is not None:
+                yield f"rank {rank} {unready_in_words(holder.unready, now)}"
             elif holder.ready_at + spec.min_ready_s > now:
                 yield f"rank {rank} ready for {_tenths(now - holder.ready_at)} of {spec.min_ready_s:g} s"
 
     which = _listed(found()) if status not in (DELETING, DELETED) else ""
     budget = f" ({spec.unavailable_max} may be)" if is_under_way(spec, status, tables) else ""
     return f"not available{budget}: {which}" if which else ""
+
+
+def unready_in_words(unready: "Unready", now: float) -> str:
+    """Such as "unready for 12.5 s: RuntimeError: no licence"; of a traceback the line that it ends with."""
+    said = unready.reason.strip().splitlines()
+    why = f": {said[-1][:REASON_MAX]}" if said else ""
+    return f"unready for {_tenths(now - unready.since)} s{why}"
 
 
 def _evicted(_spec: DeploymentSpec, _status: DeploymentStatus, tables: "TableFields", _now: float) -> str:

@@ -166,6 +166,32 @@ class Sickly:
         return os.getpid()
 
 
+@serve.deployment(ray_actor_options=NO_CPU, health_check_period_s=0.2, health_check_timeout_s=2.0)
+class Moody:
+    """Takes no requests while a file of its rank exists, which says how it tells."""
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+
+    async def check_ready(self):
+        closed = self.folder / f"closed-{serve.get_replica_context().rank.rank}"
+        how = closed.read_text() if closed.exists() else None
+        if how == "hang":
+            await asyncio.sleep(3600)
+        if how == "raise":
+            raise RuntimeError("no licence")
+        return how is None
+
+    async def slow(self, gate):
+        Path(f"{gate}.begun").touch()
+        while not Path(gate).exists():
+            await asyncio.sleep(0.01)
+        return serve.get_replica_context().rank.rank
+
+    def __call__(self):
+        return serve.get_replica_context().rank.rank
+
+
 @serve.deployment(ray_actor_options=NO_CPU)
 class Obedient:
     """Its start does what the files in a folder say: each file `fail.*` is for one failure, `slow` has seconds to wait."""
@@ -208,6 +234,9 @@ class OnOrder:
 
     def reconfigure(self, user_config, rank):
         self.wait()
+
+    def check_ready(self):
+        return not (self.folder / "closed").exists()
 
     def __del__(self):
         self.wait()

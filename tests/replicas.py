@@ -20,6 +20,10 @@ class HeldReplica:
         self.refused += sum(isinstance(each, Refused) for each in reactions)
         return tuple(each for each in reactions if not isinstance(each, Refused))
 
+    def readiness_checked(self, now, problem=None):
+        self.value, reactions = messages.readiness_checked(self.value, now, problem)
+        return reactions
+
     def user_code_ended(self, now, failure=None):
         self.value, reactions = messages.user_code_ended(self.value, now, failure)
         return reactions

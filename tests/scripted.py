@@ -65,6 +65,7 @@ from rankcore.events import (
     ReplicaStartFailed,
     ReplicaStopped,
     ReplicaUnhealthy,
+    ReplicaUnready,
     SpecChanged,
     StopRequested,
 )
@@ -102,6 +103,7 @@ class Process:
     bundles: tuple[int, ...] = ()
     group_id: str | None = None
     restart_token: str = ""
+    unready: str | None = None
 
 
 class Deployment:
@@ -189,6 +191,9 @@ class Deployment:
     def unhealthy(self, replica_id: str, reason: str = "silent", *, at: float | None = None) -> Step:
         return self.send(ReplicaUnhealthy(replica_id=replica_id, reason=reason, at=self._at(at)))
 
+    def unready(self, replica_id: str, reason: str = "cold cache", *, at: float | None = None) -> Step:
+        return self.send(ReplicaUnready(replica_id=replica_id, reason=reason, at=self._at(at)))
+
     def pending(self, replica_id: str, reason: str = "all places are taken", *, at: float | None = None) -> Step:
         return self.send(ReplicaPending(replica_id=replica_id, reason=reason, at=self._at(at)))
 
@@ -240,6 +245,7 @@ class Deployment:
                 bundles=process.bundles,
                 group_id=process.group_id,
                 restart_token=process.restart_token,
+                unready=process.unready,
                 epoch=self.state.epoch if epoch is None else epoch,
                 at=self._at(at),
             )
@@ -415,8 +421,10 @@ class Deployment:
             process.prepared = getattr(told, "revision", None) == event.revision
             self._answered(event.replica_id, process.prepared and isinstance(told, PrepareReplica))
         elif isinstance(event, ReplicaReady) and process is not None:
-            process.ready = True
+            process.ready, process.unready = True, None
             self._answered(event.replica_id, isinstance(told, (InitializeReplica, Starting)))
+        elif isinstance(event, ReplicaUnready) and process is not None:
+            process.unready = event.reason
         elif isinstance(event, ReplicaReported):
             self._answered(event.replica_id, isinstance(told, QueryReplica))
         elif isinstance(event, (ReplicaReconfigured, ReplicaReconfigureFailed)) and process is not None:

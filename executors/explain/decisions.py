@@ -264,6 +264,14 @@ def _replica_running(memory: Memory, entry: Entry, note: Note, done: list[Fact])
     return _fact(memory, entry, note, f"{who} is ready and runs{rank}", (life.given or life.requested,))
 
 
+def _readiness(memory: Memory, entry: Entry, note: Note, done: list[Fact]) -> Fact:
+    who = _subject(note)
+    lost = note.kind is NoteKind.REPLICA_UNREADY
+    what = "takes no requests for now" if lost else "takes requests again"
+    text = f"{_with_rank(memory, who, note.rank)} {what}"
+    return _fact(memory, entry, note, f"{text}: {note.because}" if note.because else text, (memory.life(who).given,))
+
+
 def _preparation(memory: Memory, entry: Entry, note: Note, done: list[Fact]) -> Fact:
     who = _subject(note)
     what = "is up" if note.kind is NoteKind.REPLICA_PREPARED else "is told to come up without a rank"
@@ -391,6 +399,8 @@ TELLERS: dict[NoteKind, Teller] = {
     NoteKind.FAILURE_OVER: _failure_over,
     NoteKind.REPLICA_LOST: _replica_lost,
     NoteKind.REPLICA_RUNNING: _replica_running,
+    NoteKind.REPLICA_UNREADY: _readiness,
+    NoteKind.REPLICA_READY_AGAIN: _readiness,
     NoteKind.PREPARATION_ASKED: _preparation,
     NoteKind.REPLICA_PREPARED: _preparation,
     NoteKind.STOP_CHOSEN: _stop_chosen,

@@ -34,6 +34,7 @@ from rankcore.cluster.events import ApplyRequested, ClusterEvent, DeletionReques
 from rankcore.cluster.names import application_of
 from rankcore.progress import progress_of
 from rankcore.values import age_key
+from rankcore.waits import unready_in_words
 
 LOGGER = logging.getLogger(__name__)
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -206,6 +207,7 @@ class Controller:
                 node_id=replica.node_id,
                 pid=processes[replica_id].address.pid if replica_id in processes else None,
                 version=replica.version,
+                message=unready_in_words(replica.unready, now()) if replica.unready is not None else "",
             )
             for replica_id, replica in sorted(state.replicas.items(), key=lambda item: age_key(item[0]))
         ]

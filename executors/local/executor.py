@@ -10,7 +10,7 @@ from pathlib import Path
 
 from executors.local.fence import Fence, FenceError
 from executors.local.places import sweep
-from executors.local.process import ASK_HEALTH, WELL, Process, found, spawn
+from executors.local.process import ASK_HEALTH, ASK_READY, WELL, Process, found, spawn
 from rankcore import DeploymentSpec
 from rankcore.codec import from_json, to_json
 from rankcore.commands import (
@@ -229,6 +229,7 @@ class LocalExecutor:
         if answered and now() >= process.asked_at + spec.health_check_period_s:
             process.asked_at = now()
             process.send(ASK_HEALTH)
+            process.send(f"{ASK_READY} {spec.health_check_timeout_s}")
         elif not answered and now() >= process.asked_at + spec.health_check_timeout_s:
             process.well_at = now()  # told once, and asked again
             reason = f"it has not answered for {spec.health_check_timeout_s:g} s"

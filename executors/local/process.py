@@ -16,8 +16,9 @@ from rankcore.commands import StartReplica
 from rankcore.events import ReplicaStartFailed
 
 READ_BYTES = 65_536
-ASK_HEALTH, WELL = "health", "well"
-"""Lines that are neither commands nor events: how are you, and that all is well."""
+ASK_HEALTH, WELL, ASK_READY = "health", "well", "ready"
+"""Lines that are neither commands nor events: how are you, that all is well, and whether it takes requests; the last with the
+seconds that user code has to say so."""
 
 
 class Process:

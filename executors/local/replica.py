@@ -17,16 +17,16 @@ from typing import Any
 import msgspec
 
 from executors.local.places import Address, newest_epoch
-from executors.local.process import ASK_HEALTH, WELL
+from executors.local.process import ASK_HEALTH, ASK_READY, WELL
 from executors.local.user import LocalUser
 from executors.private_folder import bound, check_peer
 from executors.ray_gpu.messages import Ranks
-from executors.ray_gpu.user_code import traceback_of
+from executors.ray_gpu.user_code import FIRST_CHECK_S, traceback_of
 from rankcore.codec import from_json, to_json
 from rankcore.commands import Command, StartReplica
 from rankcore.errors import CodecError
 from rankcore.events import ReplicaStartFailed, ReplicaUnhealthy
-from rankcore.replica.messages import Reaction, receive, started, user_code_ended
+from rankcore.replica.messages import Reaction, readiness_checked, receive, started, user_code_ended
 from rankcore.replica.replica import Drain, End, Refused, RunUserCode
 
 OBSERVE = "observe"
@@ -49,6 +49,7 @@ class LocalReplica:
         self._orphaned: asyncio.TimerHandle | None = None
         self._history: list[tuple[float, Ranks]] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._looks = False
 
     async def live(self, start: StartReplica, controller: socket.socket) -> None:
         """Listen to whoever started this, and to whoever comes later; unless another controller has come already."""
@@ -93,6 +94,8 @@ class LocalReplica:
             writer.write(msgspec.json.encode(self._observation()) + b"\n")
         elif line == ASK_HEALTH:
             self._spawn(self._check_health(writer))
+        elif line.startswith(ASK_READY):
+            self._spawn(self._check_readiness(float(line.removeprefix(ASK_READY))))
         else:
             command: Any = from_json(line, Command)
             if command.epoch >= self._replica.epoch:
@@ -126,8 +129,12 @@ class LocalReplica:
     async def _run(self, work: RunUserCode) -> None:
         failure = await self._user.carry_out(work)
         self._show()
-        self._replica, reactions = user_code_ended(self._replica, time.monotonic(), failure)
-        self._react(reactions)
+        first = failure is None and work.command.rank is not None and not self._replica.ready
+        problem = await self._user.problem(FIRST_CHECK_S) if first else None
+        now = time.monotonic()
+        self._replica, reactions = user_code_ended(self._replica, now, failure)
+        self._replica, unready = readiness_checked(self._replica, now, problem) if first else (self._replica, ())
+        self._react((*unready, *reactions))  # in this order it is not routed for a moment
 
     async def _check_health(self, writer: asyncio.StreamWriter) -> None:
         answer = WELL
@@ -138,6 +145,15 @@ class LocalReplica:
             reason = traceback_of(error)
             answer = to_json(ReplicaUnhealthy(replica_id=self._replica.replica_id, reason=reason, at=time.monotonic()))
         writer.write(answer.encode() + b"\n")
+
+    async def _check_readiness(self, timeout_s: float) -> None:
+        if self._looks or not self._user.checks_readiness or not self._replica.ready:
+            return
+        self._looks = True
+        problem = await self._user.problem(timeout_s)
+        self._looks = False
+        self._replica, reactions = readiness_checked(self._replica, time.monotonic(), problem)
+        self._react(reactions)
 
     async def _drain(self, timeout_s: float) -> None:
         if self._replica.constructed:

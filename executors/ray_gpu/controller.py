@@ -61,6 +61,7 @@ from rankcore.residency.events import EvictRequested
 from rankcore.residency.levels import Level
 from rankcore.routing.demand import demand_for
 from rankcore.values import ReplicaId, age_key
+from rankcore.waits import unready_in_words
 
 if TYPE_CHECKING:
     from executors.ray_gpu.packing import Package
@@ -643,7 +644,7 @@ class Controller:
         )
         labels = options.get("label_selector")
         starting = f"its process is starting, if there is a node with {labels}" if labels else "its process is starting"
-        replicas = replicas_of(found, (problem or starting) if nodes else "")
+        replicas = replicas_of(found, (problem or starting) if nodes else "", self._world.now())
         # Where ranks steer placement nobody is started before there is room.
         unplaced = problem if state.spec.placement is not None and len(replicas) < state.world_size else ""
         waiting = next((each.message for each in replicas if each.message), unplaced)
@@ -671,13 +672,14 @@ class Controller:
         )
 
 
-def replicas_of(found: RayDeployment, waiting_for: str) -> tuple[ReplicaStatus, ...]:
-    """How each replica is, those that are not up yet with what they wait for."""
+def replicas_of(found: RayDeployment, waiting_for: str, now: float) -> tuple[ReplicaStatus, ...]:
+    """How each replica is, those that are not up yet with what they wait for, those that are unready with why."""
     replicas: list[ReplicaStatus] = []
     for replica_id, replica in sorted(found.entry.ranks.replicas.items(), key=lambda item: age_key(item[0])):
         id_on_ray = found.replica_on_ray(replica_id)
         process = found.executor.processes.get(id_on_ray)
         endpoint = process.endpoint if process is not None else None
+        unready = unready_in_words(replica.unready, now) if replica.unready is not None else ""
         replicas.append(
             ReplicaStatus(
                 replica_id=id_on_ray,
@@ -686,7 +688,7 @@ def replicas_of(found: RayDeployment, waiting_for: str) -> tuple[ReplicaStatus, 
                 node_id=replica.node_id,
                 pid=endpoint.pid if endpoint is not None else None,
                 version=replica.version,
-                message=waiting_for if process is not None and endpoint is None else "",
+                message=waiting_for if process is not None and endpoint is None else unready,
             )
         )
     return tuple(sorted(replicas, key=lambda each: each.rank.rank if each.rank is not None else 2**31))

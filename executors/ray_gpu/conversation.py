@@ -33,6 +33,7 @@ from rankcore.events import (
     ReplicaReconfigureFailed,
     ReplicaReported,
     ReplicaUnhealthy,
+    ReplicaUnready,
 )
 from rankcore.values import ReplicaId
 
@@ -42,6 +43,8 @@ RETRY_S = 0.2
 LOAD_S = 5.0
 """How long a replica may take to say how many calls it has under way."""
 HEALTH_JITTER = 0.1
+READY_MARGIN_S = 5.0
+"""How much longer than its user code a replica may take to say whether it takes requests."""
 
 ENDED = (ActorDiedError, ActorUnschedulableError, RuntimeEnvSetupError)
 SHORT_MAX = 4000
@@ -81,6 +84,7 @@ class Conversation(ABC):
         self._limits = 0
         self._asked_to_end = False
         self._checks_health = False
+        self._unready: str | None = None  # as the core knows it
 
     # -- what its kind does in its own way
 
@@ -171,10 +175,17 @@ class Conversation(ABC):
 
     def _start_ended(self, outcome: Outcome) -> None:
         if outcome.kind == "done":
-            self._tell(ReplicaReady(replica_id=self.replica_id, at=self._world.now()))
+            self._tell_ready(outcome.detail)
             self._begin_health_checks()
         elif outcome.kind == "failed":
             self._start_failed(outcome.detail)
+
+    def _tell_ready(self, problem: str) -> None:
+        """Its start-up is over. If it takes no requests for now that comes first, so that it is not routed for a moment."""
+        self._unready, now = problem or None, self._world.now()
+        if self._unready is not None:
+            self._tell(ReplicaUnready(replica_id=self.replica_id, reason=self._unready, at=now))
+        self._tell(ReplicaReady(replica_id=self.replica_id, at=now))
 
     async def _reconfigure(self, change: Change) -> None:
         outcome = await self._ask_to_change(change)
@@ -193,6 +204,7 @@ class Conversation(ABC):
         version = names.generation(report.version, report.protocol)
         self.endpoint, self.node_id, self.version = report.endpoint, report.endpoint.node_id, version
         self._is_up()
+        self._unready = report.unready
         self._tell(
             ReplicaReported(
                 replica_id=self.replica_id,
@@ -200,6 +212,7 @@ class Conversation(ABC):
                 rank=ReplicaRank(*report.ranks) if report.ranks is not None else None,
                 version=version,
                 ready=report.ready,
+                unready=report.unready,
                 prepared=report.prepared,
                 draining=report.draining,
                 config_id=report.config_id,
@@ -234,6 +247,7 @@ class Conversation(ABC):
         if not self._checks_health:
             self._checks_health = True
             self._spawn(self._check_health())
+            self._spawn(self._check_readiness())
 
     async def _check_health(self) -> None:
         """Probe it now and then, at times of its own: a thousand replicas are not to be asked at once."""
@@ -249,6 +263,28 @@ class Conversation(ABC):
                 return self._unhealthy(problem)
             period_s = self._spec().health_check_period_s
             await asyncio.sleep(period_s * random.uniform(1.0 - HEALTH_JITTER, 1.0 + HEALTH_JITTER))
+
+    async def _check_readiness(self) -> None:
+        """Ask in the same period whether it takes requests, if its user code can say so. Nothing is ended for the answer."""
+        with suppress(AttributeError):  # a replica of a release that cannot be asked
+            while not self._asked_to_end:
+                period_s, timeout_s = self._spec().health_check_period_s, self._spec().health_check_timeout_s
+                await asyncio.sleep(period_s * random.uniform(1.0 - HEALTH_JITTER, 1.0 + HEALTH_JITTER))
+                with suppress(TimeoutError):  # it does not answer at all: that is for the other check to say
+                    async with asyncio.timeout(timeout_s + READY_MARGIN_S):
+                        can_say, problem = await self._ask("check_ready", timeout_s)
+                    if not can_say:
+                        return
+                    self._note_readiness(problem)
+
+    def _note_readiness(self, problem: str | None) -> None:
+        known, self._unready, now = self._unready, problem, self._world.now()
+        if self._asked_to_end or (known is None) is (problem is None):
+            return
+        if problem is not None:
+            self._tell(ReplicaUnready(replica_id=self.replica_id, reason=problem, at=now))
+        else:
+            self._tell(ReplicaReady(replica_id=self.replica_id, at=now))
 
     def _unhealthy(self, reason: str) -> None:
         if not self._asked_to_end:

@@ -82,7 +82,8 @@ class Outcome:
     Attributes:
         kind: "done"; "failed", the user's code raised; "refused", it came from a replaced controller; "overtaken", by a
             newer one, whose own answer counts.
-        detail: The traceback of a failure, or the newest epoch.
+        detail: The traceback of a failure, or the newest epoch; where it is done, why the replica takes no requests for now, if
+            it does not.
     """
 
     kind: OutcomeKind
@@ -270,6 +271,7 @@ class Report:
         protocol: The `names.PROTOCOL` of its process.
         restart_token: What it was started with.
         prepared: Whether its user code is up, with ranks or without.
+        unready: Why it takes no requests for now, though it is ready; None: it takes them.
     """
 
     endpoint: Endpoint
@@ -288,3 +290,4 @@ class Report:
     protocol: int = 2  # of those who do not say
     restart_token: str = ""
     prepared: bool = False
+    unready: str | None = None

@@ -21,10 +21,21 @@ from executors.ray_gpu.messages import NO_RANKS, WATCH_S, Change, Endpoint, Outc
 from executors.ray_gpu.os_processes import processors_in_use, reap, started_at
 from executors.ray_gpu.requests.packing import Arguments, Reference
 from executors.ray_gpu.requests.server import CallServer
-from executors.ray_gpu.user_code import Code, UserCode, traceback_of
+from executors.ray_gpu.user_code import FIRST_CHECK_S, Code, UserCode, traceback_of
 from rankcore.replica import replica as half
 from rankcore.replica.beliefs import Stamp
-from rankcore.replica.replica import Done, Drain, End, Overtaken, Reaction, Refused, RunUserCode, StartFailed
+from rankcore.replica.replica import (
+    BecameReady,
+    BecameUnready,
+    Done,
+    Drain,
+    End,
+    Overtaken,
+    Reaction,
+    Refused,
+    RunUserCode,
+    StartFailed,
+)
 
 
 class FencedError(Exception):
@@ -129,7 +140,7 @@ class Replica:
         """How the start-up ended. Waits until it has."""
         while self.half.starting and self._working is not None:
             await asyncio.wait([self._working])
-        return Outcome("failed", self.half.failure or "") if self.half.failed_to_start else Outcome("done")
+        return Outcome("failed", self.half.failure or "") if self.half.failed_to_start else self._started()
 
     async def announce(self, epoch: int, revision: int, world_size: int) -> bool:
         """Learn a world size; user code is not called."""
@@ -146,6 +157,13 @@ class Replica:
         except Exception as error:
             return traceback_of(error)
         return None
+
+    async def check_ready(self, timeout_s: float) -> tuple[bool, str | None]:
+        """Whether the user wrote a `check_ready`, and why it takes no requests for now; None: it takes them."""
+        if self.half.ready:
+            problem = await self._user.problem(timeout_s)
+            self.half, _ = half.readiness(self.half, problem)
+        return self._user.checks_readiness, self.half.unready
 
     async def drain(self, epoch: int, timeout_s: float) -> Outcome:
         """Finish the calls that are under way, for `timeout_s` at most, and let user code clean up. Repeatable."""
@@ -229,6 +247,7 @@ class Replica:
             protocol=names.PROTOCOL,
             restart_token=self.half.restart_token,
             prepared=self.half.prepared,
+            unready=self.half.unready,
         )
 
     # -- what the half of the contract says is to be done, and said
@@ -240,9 +259,8 @@ class Replica:
                     self._working = asyncio.create_task(self._run(each))
                 case Done(command=command, failure=failure):
                     failed = failure is not None and not command.initialize
-                    self._answer(
-                        (command.epoch, command.revision), Outcome("failed", failure or "") if failed else Outcome("done")
-                    )
+                    outcome = Outcome("failed", failure or "") if failed else self._started()
+                    self._answer((command.epoch, command.revision), outcome)
                 case Overtaken(command=command):
                     self._answer((command.epoch, command.revision), Outcome("overtaken"))
                 case StartFailed(reason=reason):
@@ -251,10 +269,13 @@ class Replica:
                     self._report()
                 case half.ReportBeliefs():
                     self._report()
-                case Drain() | End() | Refused():
-                    pass  # `drain` does it, and the controller ends the process
+                case Drain() | End() | Refused() | BecameUnready() | BecameReady():
+                    pass  # `drain` does it, and the controller ends the process; `check_ready` and `Outcome.detail` say it
                 case _:
                     assert_never(each)
+
+    def _started(self) -> Outcome:
+        return Outcome("done", self.half.unready or "")
 
     _apply = _carry_out = _work = _react
     """The last name is of now. Ray unpickles the class of a replica of before by the others, and needs each; see `_Pending`."""
@@ -277,7 +298,11 @@ class Replica:
             await self._user.run(self._start(change) if work.starting else self._user.change(change))
         except Exception as error:
             failure = traceback_of(error)
+        first = failure is None and change.rank is not None and not self.half.ready
+        problem = await self._user.problem(FIRST_CHECK_S) if first else None
         self.half, reactions = half.ended(self.half, failure)
+        if problem is not None:
+            self.half, _ = half.readiness(self.half, problem)
         self._show()
         self._react(reactions)
 

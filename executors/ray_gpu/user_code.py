@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+FIRST_CHECK_S = 5.0
+"""How long the first `check_ready` may take, at the end of a start-up; who has not answered is unready until the next."""
 OUR_FOLDER = os.path.dirname(__file__)
 
 _RETURNS_AT_ONCE = "_rankcore_returns_at_once"
@@ -142,6 +144,27 @@ class UserCode:
         if check is not None and self._is_class:
             await finished(check)
 
+    async def check_ready(self) -> str | None:
+        """Call the user's `check_ready`; returns why it takes no requests for now. Run it on the user's thread."""
+        check = getattr(self.instance, "check_ready", None)
+        if check is None or not self._is_class:
+            return None
+        try:
+            answer = await finished(check)
+            return None if answer is None or answer else f"check_ready returned {answer!r}"
+        except Exception as error:
+            return traceback_of(error)
+
+    async def problem(self, timeout_s: float) -> str | None:
+        """The same, within some seconds; not on the user's thread."""
+        if not self.checks_readiness:
+            return None
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self.run(self.check_ready())
+        except TimeoutError:
+            return f"check_ready has not answered for {timeout_s:g} s"
+
     async def end(self) -> None:
         """Let the user's code clean up: the shutdown of its application, and its `__del__`, as in Ray Serve. Run it on the
         user's thread.
@@ -161,6 +184,11 @@ class UserCode:
     def checks_health(self) -> bool:
         """Whether the user wrote a `check_health`."""
         return self._is_class and hasattr(self._target, "check_health")
+
+    @property
+    def checks_readiness(self) -> bool:
+        """Whether the user wrote a `check_ready`."""
+        return self._is_class and hasattr(self._target, "check_ready")
 
     def method(self, name: str) -> tuple[Callable[..., Any], bool]:
         """What a call through a handle runs, and whether it returns at once: an asynchronous function, or a generator's.

@@ -44,6 +44,7 @@ from rankcore.events import (
     ReplicaReconfigured,
     ReplicaReported,
     ReplicaStopped,
+    ReplicaUnready,
 )
 from rankcore.replica.messages import ReplicaChange
 from rankcore.values import NodeId, ReplicaId
@@ -167,7 +168,7 @@ class DeploymentWorld:
     @property
     def is_quiet(self) -> bool:
         """Whether the controller knows, or will never know, all that has happened."""
-        return not self.network.outstanding and not self.health.finds_out
+        return not self.network.outstanding and not self.health.finds_out and not self.lives.looks
 
     # -- what happens to nodes
 
@@ -270,11 +271,11 @@ class DeploymentWorld:
         news = ReplicaPlaced(replica_id=process.replica_id, node_id=process.node.node_id, at=self._loop.now)
         self._tell(process.link, news)
 
-    def _tell_of(self, process: SimulatedProcess, event: Event) -> None:
-        self._tell(process.link, event)
+    def _tell_of(self, process: SimulatedProcess, event: Event, *, kept: bool = False) -> None:
+        self._tell(process.link, event, kept=kept)
 
-    def _tell(self, link: Link, event: Event) -> None:
-        if isinstance(event, FINAL):
+    def _tell(self, link: Link, event: Event, *, kept: bool = False) -> None:
+        if kept or isinstance(event, (*FINAL, ReplicaUnready)):
             self.network.send_kept(link, self._arrive, event)
         else:
             self.network.send(link, self._arrive, event)

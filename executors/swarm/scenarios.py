@@ -115,6 +115,7 @@ FAULTS: dict[str, Callable[[Random, str], dict[str, Any]]] = {
     "replica_hang": lambda chance, name: (
         {**_at_a_replica(chance, name), **({"for_s": chance.choice(REPAIRS_S)} if chance.random() < 0.5 else {})}
     ),
+    "replica_unready": lambda chance, name: {**_at_a_replica(chance, name), "for_s": chance.choice(REPAIRS_S)},
     "start_failure": lambda chance, name: (
         {"at": _time(chance), "deployment": name, "count": chance.randint(1, 4), "for_s": REPAIRS_S[-1]}
     ),

@@ -42,6 +42,7 @@ FAULT_WEIGHTS = {
     "node is drained": 0.2,
     "node is uncordoned": 0.3,
     "what was given up is tried again": 0.3,
+    "replica is ready or not": 0.3,
     "deployment is deleted": 0.01,
 }
 """How often each comes beside the others, where it is neither off nor overdone."""

@@ -7,6 +7,7 @@ from mutants.catalogue.evictions import EVICTIONS
 from mutants.catalogue.failures import FAILURES
 from mutants.catalogue.overlap import OVERLAP
 from mutants.catalogue.ranks import RANKS
+from mutants.catalogue.readiness import READINESS
 from mutants.catalogue.recovery import RECOVERY
 from mutants.catalogue.requests import REQUESTS
 from mutants.catalogue.residency import RESIDENCY
@@ -19,7 +20,7 @@ from mutants.mutant import Mutant
 
 _OF_RANKS = (
     *RANKS, *RECOVERY, *REQUESTS, *UPDATES, *FAILURES, *EVICTIONS, *CONTRACT, *STATIC, *SCARCITY, *ROLLOUTS,
-    *OVERLAP,
+    *OVERLAP, *READINESS,
 )  # fmt: skip
 ALL: dict[str, Mutant] = {each.name: each for each in _OF_RANKS}
 """Of ranks, placement and requests."""

@@ -85,8 +85,8 @@ CONTRACT = (
         "2.4",
         "a change that has failed is acknowledged as done when it is repeated",
         REPLICA,
-        "else (Done(command, replica.failure),)",
-        "else (Done(command, None),)",
+        "    done = Done(command, replica.failure)\n",
+        "    done = Done(command, None)\n",
     ),
     Mutant(
         "a-change-that-waits-is-forgotten",

@@ -31,9 +31,9 @@ RANKS = (
         "the-local-rank-k-stays",
         "R1",
         "compaction takes local rank K for one below K",
-        COMPACT,
-        "node.locals.taken.highest() >= node.staying",
-        "node.locals.taken.highest() > node.staying",
+        "rankcore/state.py",
+        "self.locals.taken.highest() >= self.staying",
+        "self.locals.taken.highest() > self.staying",
     ),
     Mutant(
         "a-loser-has-its-rank-at-once",

@@ -31,7 +31,10 @@ def store(draft: Draft, node_id: NodeId, old: Node, new: Node) -> None:
     if before != after:
         draft.nodes_used += (after > 0) - (before > 0)
     if after < before or len(new.members) < len(old.members):
-        draft.touched = draft.touched.set(node_id, new.index)
+        if new.has_gap:
+            draft.touched = draft.touched.set(node_id, new.index)
+        else:
+            draft.touched = without(draft.touched, node_id)
     if new.capacity is not None or old.capacity is not None:
         _follow_room(draft, old, new)
 
@@ -126,7 +129,10 @@ def believe(draft: Draft, old: Replica, new: Replica) -> None:
     locals_ = _counted(node.locals, beliefs(old, LOCAL), beliefs(new, LOCAL))
     draft.node_ranks = _counted(draft.node_ranks, beliefs(old, NODE), beliefs(new, NODE), node.node_rank)
     node_rank = _still_believed(draft, node.members, locals_, node.node_rank)
-    draft.nodes = draft.nodes.set(new.node_id, replace(node, node_rank=node_rank, locals=locals_))
+    node = replace(node, node_rank=node_rank, locals=locals_)
+    draft.nodes = draft.nodes.set(new.node_id, node)
+    if draft.touched and not node.has_gap:
+        draft.touched = without(draft.touched, new.node_id)
 
 
 def _still_believed(draft: Draft, members: Ids, locals_: RankCounts, node_rank: int | None) -> int | None:

@@ -5,7 +5,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from rankcore.book import slots
 from rankcore.draft import Draft
 from rankcore.state import Replica, without
 from rankcore.timers import NO_TIMER, Queue, Sent
@@ -17,6 +16,10 @@ def begin(draft: Draft, replica: Replica) -> dict[str, Any]:
 
     Who took requests while it had no rank, and was not told another user_config with it, has been ready all the while (V3).
     """
+    if replica.unready is not None:  # that it is up counts once it is ready again
+        draft.progressed = draft.progressed or replica.replica_id in draft.configuring
+        end(draft, replica)
+        return {"ready_at": draft.clock, "ready_timer": NO_TIMER}
     if replica.routed and replica.ready_at is not None:
         if replica.ready_at + draft.spec.min_ready_s <= draft.clock:
             notice_available(draft, replica)
@@ -41,6 +44,12 @@ def await_config(draft: Draft, replica: Replica) -> dict[str, Any]:
     end(draft, replica)
     draft.configuring = draft.configuring.set(replica.replica_id, replica.birth)
     return {"ready_at": None, "ready_timer": NO_TIMER}
+
+
+def suspend(draft: Draft, replica: Replica) -> dict[str, Any]:
+    """It is unready: it comes no nearer to being available. Returns what its record says of it."""
+    draft.maturing = draft.maturing.discard(replica.ready_timer)
+    return {"ready_timer": NO_TIMER}
 
 
 def begin_prepared(draft: Draft, replica: Replica) -> dict[str, Any]:
@@ -79,10 +88,10 @@ def follow_spec(draft: Draft) -> list[Replica]:
 
 
 def ready_since(replica: Replica) -> float | None:
-    """Since when it has been ready on its build, or prepared; None: it is neither."""
+    """Since when it has been ready on its build, or prepared; None: it is neither, or unready."""
     if replica.state is PREPARED and not replica.routed:
         return replica.since
-    return replica.ready_at if slots.is_serving(replica) else None
+    return replica.ready_at if replica.routed else None
 
 
 def _enter(draft: Draft, replica_id: ReplicaId, ready_at: float) -> int:

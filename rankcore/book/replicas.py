@@ -10,7 +10,7 @@ from rankcore.commands import Command
 from rankcore.draft import Draft
 from rankcore.lifecycle import REPLICA_MOVES, Loss
 from rankcore.rankset import RankSet
-from rankcore.state import Replica, without
+from rankcore.state import Replica, Unready, without
 from rankcore.timers import Sent
 from rankcore.values import PREPARED, RELEASE, REQUESTED, ReplicaId
 
@@ -46,9 +46,14 @@ def answered(draft: Draft, old: Replica, **changes: Any) -> Replica:
 
 
 def begin_to_run(draft: Draft, old: Replica, new: Replica) -> None:
-    """A replica has started: if it does not yet, it takes requests from now on."""
+    """A replica has started: if it does not yet, it takes requests from now on, unless it is unready."""
     disarm_start_timer(draft, new)
-    if old.routed:
+    if new.unready is not None:
+        draft.unready = draft.unready.set(new.replica_id, new.birth)
+        if old.routed:
+            routes.leave(draft, old)
+        _follow_serving(draft, old, new)
+    elif old.routed:
         routes.renew(draft, new.replica_id)
     else:
         begin_to_serve(draft, old, new)
@@ -57,10 +62,34 @@ def begin_to_run(draft: Draft, old: Replica, new: Replica) -> None:
 def begin_to_serve(draft: Draft, old: Replica, new: Replica) -> None:
     """A replica takes requests from now on, as its new record says."""
     routes.enter(draft, new)
+    _follow_serving(draft, old, new)
+
+
+def _follow_serving(draft: Draft, old: Replica, new: Replica) -> None:
+    """An update replaces who serves, or has started, otherwise than who has not."""
     rank = new.slot
     if rank is not None and slots.is_outdated(draft, rank, new) and draft.slots[rank].holder == new.replica_id:
         slots.note_outdated(draft, RankSet.discard, rank, old)
         slots.note_outdated(draft, RankSet.add, rank, new)
+
+
+def become_unready(draft: Draft, old: Replica, unready: Unready, readiness_at: float) -> None:
+    """A replica that runs takes no requests from now on, and is not available (V16)."""
+    waits = readiness.suspend(draft, old)
+    change(draft, old, unready=unready, readiness_at=readiness_at, routed=False, **waits)
+    draft.unready = draft.unready.set(old.replica_id, old.birth)
+    routes.leave(draft, old)
+
+
+def become_ready_again(draft: Draft, old: Replica, at: float) -> Replica:
+    """A replica that was unready takes requests again, and has to be ready anew for `min_ready_s`. Returns its record."""
+    draft.unready = draft.unready.delete(old.replica_id)
+    ready = change(draft, old, unready=None, readiness_at=at)
+    # Who owes a user_config is ready with that.
+    begins = {} if ready.ready_at is None else readiness.begin(draft, ready)
+    serves = change(draft, ready, routed=True, **begins)
+    routes.enter(draft, serves)
+    return serves
 
 
 def begin_to_leave(draft: Draft, old: Replica, new: Replica) -> None:
@@ -69,6 +98,9 @@ def begin_to_leave(draft: Draft, old: Replica, new: Replica) -> None:
         stop_serving(draft, old)
     elif old.state is PREPARED:
         readiness.end_prepared(draft, old)
+    elif old.unready is not None:
+        readiness.end(draft, old)
+        draft.unready = without(draft.unready, old.replica_id)
     disarm_start_timer(draft, old)
     rank = new.slot
     if rank is not None and new.leaving is not RELEASE and draft.slots[rank].holder == new.replica_id:
@@ -99,6 +131,9 @@ def remove(draft: Draft, old: Replica) -> None:
         stop_serving(draft, old)
     elif old.state is PREPARED:
         readiness.end_prepared(draft, old)
+    elif old.unready is not None:
+        readiness.end(draft, old)
+        draft.unready = without(draft.unready, old.replica_id)
     draft.unacknowledged = draft.unacknowledged.discard(old.repeat_timer)
     disarm_start_timer(draft, old)
     for rank in outside_slot(old):

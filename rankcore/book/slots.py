@@ -60,7 +60,8 @@ def unplaced_since(slot: Slot) -> float:
 
 def has_served_long(draft: Draft, replica: Replica) -> bool:
     """Whether a replica has been ready on its build for `stable_after_s`: what its slot has counted before it is over."""
-    return replica.ready_at is not None and replica.ready_at + draft.spec.stable_after_s <= draft.clock
+    until = draft.clock if replica.unready is None else replica.unready.since
+    return replica.ready_at is not None and replica.ready_at + draft.spec.stable_after_s <= until
 
 
 def forget_failures_before(draft: Draft, holder: Replica) -> None:

@@ -352,6 +352,7 @@ ReplicaNews: TypeAlias = (
     | events.ReplicaReported
     | events.ReplicaMissing
     | events.ReplicaUnhealthy
+    | events.ReplicaUnready
     | events.ReplicaPending
 )
 """Handed on to the deployment that the replica is of."""

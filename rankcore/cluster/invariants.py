@@ -26,7 +26,7 @@ from rankcore.kernel import Violation
 from rankcore.residency.events import EvictRequested
 from rankcore.values import NodeId, ReplicaState
 
-UNREADY = UNSTARTED | {ReplicaState.RECOVERING}
+UNROUTED = UNSTARTED | {ReplicaState.RECOVERING}
 """What a replica is before anybody knows that it is ready."""
 
 
@@ -129,7 +129,7 @@ def _commands(before: ClusterState, step: ClusterStep) -> Iterator[Violation]:
             entry = step.state.deployments.get(command.deployment)
             known = [entry.ranks.replicas.get(each) for each in command.command.added] if entry is not None else []
             for replica in known:
-                if replica is not None and replica.state in UNREADY and not replica.routed:
+                if replica is not None and replica.state in UNROUTED and not replica.routed:
                     yield Violation("P5", f"{replica.replica_id} is routed to, and it is {replica.state}")
 
 

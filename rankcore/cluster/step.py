@@ -61,6 +61,7 @@ from rankcore.events import (
     ReplicaStartFailed,
     ReplicaStopped,
     ReplicaUnhealthy,
+    ReplicaUnready,
     StopRequested,
 )
 from rankcore.kernel import handler_of
@@ -240,6 +241,7 @@ _NEWS = (
     ReplicaReported,
     ReplicaMissing,
     ReplicaUnhealthy,
+    ReplicaUnready,
     ReplicaPending,
 )
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 
-from rankcore.book.slots import RUNNING
 from rankcore.draft import Step
 from rankcore.kernel import Violation
 from rankcore.state import DeploymentState, Replica
@@ -27,9 +26,10 @@ def check_proofs(before: DeploymentState, step: Step) -> Iterable[Violation]:
     proven, previous, known = state.proven, state.previous, before.previous
     if proven is not None and proven is not before.proven and (known is None or known.build != proven.build):
         those = [r for r in (*before.replicas.values(), *state.replicas.values()) if r.build == proven.build and r.told]
-        if not any(r.ready_at is not None and r.ready_at + state.spec.min_ready_s <= state.clock for r in those):
+        ready = [r for r in those if r.unready is None and r.ready_at is not None]
+        if not any((r.ready_at or 0.0) + state.spec.min_ready_s <= state.clock for r in ready):
             yield Violation("V7", f"{proven.build} is proven, and nobody was ready on it for {state.spec.min_ready_s:g} s")
     if previous is not None and previous is not known:
-        ripe = [r for r in state.replicas.values() if r.state in RUNNING and not is_maturing(state, r)]
+        ripe = [r for r in state.replicas.values() if r.routed and not is_maturing(state, r)]
         if sum(r.version == previous.version for r in ripe) != state.world_size:
             yield Violation("V7", f"{previous.build} is taken for healthy, and {len(ripe)} of {state.world_size} are available")

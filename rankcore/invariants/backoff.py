@@ -41,7 +41,8 @@ def check_back_off(before: DeploymentState, event: Event, step: Step) -> Iterabl
     if any(note.kind is NoteKind.RANK_CHOSEN and note.rank == replica.slot for note in step.notes):
         return  # it was given up, and is another one's: R6 says whether it may be
     clock, ready_at = step.state.clock, replica.ready_at
-    stable = ready_at is not None and ready_at + before.spec.stable_after_s <= clock
+    until = clock if replica.unready is None else replica.unready.since
+    stable = ready_at is not None and ready_at + before.spec.stable_after_s <= until
     failures = old.failures + 1 if old.failed_build == build and not stable else 1
     doublings = failures - (1 if ready_at is None else 2)
     wait_s = min(before.spec.start_backoff_s * 2.0**doublings, before.spec.start_backoff_max_s) if doublings >= 0 else 0.0

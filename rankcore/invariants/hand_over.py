@@ -30,6 +30,8 @@ def check_prepared_first(before: DeploymentState, event: Event, step: Step, fres
         new = state.replicas.get(old.replica_id) if old is not None else None
         if old is None or new is None or old.state not in RUNNING or new.leaving is not REFILL or is_overdue(state, new):
             continue
+        if new.unready is not None:
+            continue  # it serves nobody (V16)
         if old.place != ANYWHERE:
             continue  # it stands where a static placement wanted it, which is no longer wanted: it moves (S7)
         slot = state.tables.slots.get(new.slot) if new.slot is not None else None

@@ -6,7 +6,7 @@ from typing import Any
 
 from rankcore.book.nodes import LOCAL, NODE, beliefs
 from rankcore.book.replicas import outside_slot
-from rankcore.book.slots import INITIALISABLE, RANKLESS, RUNNING, UNSTARTED
+from rankcore.book.slots import INITIALISABLE, RANKLESS, RUNNING, UNSTARTED, is_serving
 from rankcore.invariants.availability import is_maturing
 from rankcore.invariants.bundles import check_bundles
 from rankcore.kernel import Violation
@@ -23,7 +23,8 @@ def check_indexes(state: DeploymentState) -> Iterable[Violation]:
     expected: dict[str, object] = {
         "available": sum(r.routed for r in replicas),
         "early": sum(r.routed and r.state not in RUNNING for r in replicas),
-        "configuring": _ids(r for r in replicas if r.routed and r.ready_at is None),
+        "unready": _ids(r for r in replicas if r.state in RUNNING and r.unready is not None),
+        "configuring": _ids(r for r in replicas if is_serving(r) and r.ready_at is None),
         "taken": _count([*(rank for r in replicas for rank in outside_slot(r)), *tables.slots]),
         "node_ranks": _node_ranks(state, replicas),
         "nodes_used": len({r.node_id for r in replicas if _stays(r)}),
@@ -32,6 +33,7 @@ def check_indexes(state: DeploymentState) -> Iterable[Violation]:
     found: dict[str, object] = {
         "available": tables.available,
         "early": tables.early,
+        "unready": _by_age(tables.unready),
         "taken": _counter(tables.taken),
         "node_ranks": _counter(tables.node_ranks),
         "nodes_used": tables.nodes_used,

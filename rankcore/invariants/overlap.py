@@ -16,10 +16,11 @@ RULE = "V3"
 
 
 def check_routed(replicas: list[Replica]) -> Iterable[Violation]:
-    """Whoever runs is on the routes; else only one whose user code is up, with no rank or on the way to it."""
+    """P5: whoever runs and is not unready is on the routes; else only one whose user code is up, on its way to a rank."""
     for replica in replicas:
-        if replica.state in RUNNING and not replica.routed:
-            yield Violation(RULE, f"{replica.replica_id} is {replica.state}, and not on the routes")
+        if replica.state in RUNNING and replica.routed is not (replica.unready is None):
+            where = "on the routes and unready" if replica.routed else "not on the routes"
+            yield Violation("P5", f"{replica.replica_id} is {replica.state}, and {where}")
         elif replica.routed and replica.state not in RUNNING and replica.state not in (PREPARED, STARTING):
             yield Violation(RULE, f"{replica.replica_id} is {replica.state}, and on the routes")
 

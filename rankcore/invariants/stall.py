@@ -122,4 +122,4 @@ def _may_succeed(state: DeploymentState, replica: Replica) -> bool:
 
 def _is_available(state: DeploymentState, replica: Replica, at: float | None = None) -> bool:
     ready_at, clock = replica.ready_at, state.clock if at is None else at
-    return replica.state in RUNNING and ready_at is not None and ready_at + state.spec.min_ready_s <= clock
+    return replica.state in RUNNING and replica.routed and ready_at is not None and ready_at + state.spec.min_ready_s <= clock

@@ -123,6 +123,8 @@ def _statuses(state: DeploymentState, replicas: list[Replica]) -> Iterable[Viola
         odd = [r.replica_id for r in replicas if r.state not in RUNNING]
         odd += [r.replica_id for r in reached if r.generation != state.spec.generation and r.replica_id not in odd]
         owing = [r.replica_id for r in replicas if r.ready_at is None or (r in reached and r.config_id != state.spec.config_id)]
+        if state.tables.unready:
+            yield Violation("V16", f"HEALTHY, and {sorted(state.tables.unready)} are unready")
         if owing:
             yield Violation("V6", f"HEALTHY, and {owing} have not acknowledged the user_config")
         if odd or len(replicas) != state.world_size or state.kept_ranks:

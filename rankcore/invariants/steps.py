@@ -262,7 +262,8 @@ def _budget(before: DeploymentState, event: Event, step: Step) -> Iterable[Viola
         if new is not None and is_overdue(state, new):
             continue
         if running and new is not None and new.leaving is REFILL:
-            stopped.append(command.replica_id)
+            if new.unready is None:  # else it costs nothing (V16)
+                stopped.append(command.replica_id)
             if command.replica_id in before.tables.evictions.asked or command.replica_id in state.tables.evictions.asked:
                 continue  # V14 says when
             if new.slot is not None and new.slot < state.kept_below and new.place == state.spec.place_of(new.slot):

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable
 
 from rankcore.book.readiness import ready_since
-from rankcore.book.slots import RUNNING
+from rankcore.book.slots import RUNNING, is_serving
 from rankcore.commands import WakeAt
 from rankcore.draft import Step
 from rankcore.invariants.evictions import deadlines
@@ -23,7 +23,9 @@ def due_at(state: DeploymentState, parked: Collection[ReplicaId] = ()) -> float 
     for replica in state.replicas.values():
         if replica.pending is not None and replica.replica_id not in parked:
             times.append(replica.sent_at + spec.repeat_period_s)
-        if replica.state in (ReplicaState.STARTING, ReplicaState.PREPARING) or (replica.routed and replica.ready_at is None):
+        if replica.state in (ReplicaState.STARTING, ReplicaState.PREPARING) or (
+            is_serving(replica) and replica.ready_at is None
+        ):
             times.append(replica.since + spec.start_timeout_s)
         ready_at = ready_since(replica)
         if ready_at is not None and ready_at + spec.min_ready_s > state.clock:

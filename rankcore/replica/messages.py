@@ -3,6 +3,7 @@
     replica = started(command, node_id)                        # with the process
     replica, reactions = receive(replica, command, now)        # with each message for it, in the order in which they come
     replica, reactions = user_code_ended(replica, now, failure)
+    replica, reactions = readiness_checked(replica, now, problem)  # where user code can say whether it takes requests
     for reaction in reactions:
         match reaction:
             case RunUserCode(): ...                            # run it, then user_code_ended
@@ -37,10 +38,23 @@ from rankcore.events import (
     ReplicaReconfigureFailed,
     ReplicaReported,
     ReplicaStartFailed,
+    ReplicaUnready,
 )
 from rankcore.replica import replica as half
 from rankcore.replica import worker as workers
-from rankcore.replica.replica import Done, Drain, End, Overtaken, Refused, ReplicaHalf, ReportBeliefs, RunUserCode, StartFailed
+from rankcore.replica.replica import (
+    BecameReady,
+    BecameUnready,
+    Done,
+    Drain,
+    End,
+    Overtaken,
+    Refused,
+    ReplicaHalf,
+    ReportBeliefs,
+    RunUserCode,
+    StartFailed,
+)
 from rankcore.replica.worker import NoSuchTenure, Worker
 from rankcore.values import NodeId
 
@@ -48,7 +62,13 @@ ReplicaChange: TypeAlias = PrepareReplica | InitializeReplica | ReconfigureRepli
 Message: TypeAlias = ReplicaChange | AnnounceWorldSize | QueryReplica | StopReplica | KillReplica
 WorkerMessage: TypeAlias = StartReplica | ReplicaChange | AnnounceWorldSize | QueryReplica | KillReplica
 Answer: TypeAlias = (
-    ReplicaPrepared | ReplicaReady | ReplicaReconfigured | ReplicaReconfigureFailed | ReplicaReported | ReplicaMissing
+    ReplicaPrepared
+    | ReplicaReady
+    | ReplicaUnready
+    | ReplicaReconfigured
+    | ReplicaReconfigureFailed
+    | ReplicaReported
+    | ReplicaMissing
 )
 Reaction: TypeAlias = Answer | ReplicaStartFailed | RunUserCode | Drain | End | Refused
 """Events are to be told, the others to be done. `ReplicaStartFailed` is final: the process ends, and then it is told."""
@@ -79,6 +99,12 @@ def user_code_ended(replica: ReplicaHalf, at: float, failure: str | None = None)
     """What `RunUserCode` began is over; `failure`: what went wrong, such as a traceback; None: nothing did."""
     after, reactions = half.ended(replica, failure)
     return after, _said(after, reactions, at)
+
+
+def readiness_checked(replica: ReplicaHalf, at: float, problem: str | None = None) -> Reply:
+    """Whether user code can take requests was looked at; `problem`: why it cannot; None: it can. A change is to be told."""
+    after, reactions = half.readiness(replica, problem)
+    return after, _said(after, reactions, at) if reactions else ()
 
 
 def worker_receive(worker: Worker, message: WorkerMessage, at: float) -> WorkerReply:
@@ -137,6 +163,14 @@ def _start_failed(replica: ReplicaHalf, failed: StartFailed, at: float) -> Repli
     return ReplicaStartFailed(replica_id=replica.replica_id, reason=failed.reason, at=at)
 
 
+def _became_unready(replica: ReplicaHalf, became: BecameUnready, at: float) -> ReplicaUnready:
+    return ReplicaUnready(replica_id=replica.replica_id, reason=became.reason, at=at)
+
+
+def _became_ready(replica: ReplicaHalf, _: BecameReady, at: float) -> ReplicaReady:
+    return ReplicaReady(replica_id=replica.replica_id, at=at)
+
+
 def _report(replica: ReplicaHalf, _: ReportBeliefs, at: float) -> ReplicaReported:
     return ReplicaReported(
         replica_id=replica.replica_id,
@@ -144,6 +178,7 @@ def _report(replica: ReplicaHalf, _: ReportBeliefs, at: float) -> ReplicaReporte
         rank=replica.rank,
         version=replica.version,
         ready=replica.ready,
+        unready=replica.unready,
         prepared=replica.prepared,
         draining=replica.draining,
         config_id=replica.config_id,
@@ -158,6 +193,8 @@ def _report(replica: ReplicaHalf, _: ReportBeliefs, at: float) -> ReplicaReporte
 _SAID: dict[type[object], Callable[[ReplicaHalf, Any, float], Reaction]] = {
     Done: _done,
     StartFailed: _start_failed,
+    BecameUnready: _became_unready,
+    BecameReady: _became_ready,
     ReportBeliefs: _report,
 }
 _RECEIVED: dict[type[Message], Callable[[ReplicaHalf, Any], half.Reply]] = {

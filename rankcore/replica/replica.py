@@ -26,6 +26,9 @@ two replicas may then believe the same rank only if a controller told them so, a
    that is believed is not forgotten. Adoption is part of the start-up: a query is answered at once, and its failure is final.
 8. **A start-up that has failed** is final: nothing of it can be used, the process ends, and every later change has the same
    answer, until it has. **Race:** the controller that was told may have died since, and its successor initialises again.
+9. **Unready.** Whoever owns it looks now and then whether user code can take requests, and says what it found (`readiness`): a
+   change is said once, and each report says how it is. Nothing ends for it. **Race:** a repeated initialization is answered as
+   ever, which says that it is ready: that it is not is said once more, behind that.
 
 Every message ends in at most three reactions, and nothing here repeats anything by itself: that user code ends, or that the
 process is ended, is what brings each accepted change to its answer.
@@ -79,6 +82,16 @@ class StartFailed(Struct, frozen=True, gc=False):
     reason: str
 
 
+class BecameUnready(Struct, frozen=True, gc=False):
+    """To say: user code cannot take requests for now."""
+
+    reason: str
+
+
+class BecameReady(Struct, frozen=True, gc=False):
+    """To say: it can take them again."""
+
+
 class Overtaken(Struct, frozen=True, gc=False):
     """To say, where it is asked for: a change is not carried out, a newer one's answer counts."""
 
@@ -96,8 +109,8 @@ class ReportBeliefs(Struct, frozen=True, gc=False):
 
 
 ToDo: TypeAlias = RunUserCode | Drain | End
-Reaction: TypeAlias = ToDo | Done | StartFailed | Overtaken | Refused | ReportBeliefs
-_END, _REPORT = End(), ReportBeliefs()
+Reaction: TypeAlias = ToDo | Done | StartFailed | BecameUnready | BecameReady | Overtaken | Refused | ReportBeliefs
+_END, _REPORT, _READY = End(), ReportBeliefs(), BecameReady()
 
 
 class ReplicaHalf(Beliefs, frozen=True, gc=False, kw_only=True):
@@ -114,6 +127,7 @@ class ReplicaHalf(Beliefs, frozen=True, gc=False, kw_only=True):
         waiting: The newest change, if an older one runs.
         failure: What went wrong with the newest change, once it is over; None: nothing did.
         asked: Whether a query waits for its answer.
+        unready: Why user code cannot take requests for now; None: it can, or has not started.
     """
 
     replica_id: ReplicaId
@@ -129,6 +143,7 @@ class ReplicaHalf(Beliefs, frozen=True, gc=False, kw_only=True):
     waiting: RankChange | None = None
     failure: str | None = None
     asked: bool = False
+    unready: str | None = None
 
     @property
     def starting(self) -> bool:
@@ -165,7 +180,7 @@ def change(replica: ReplicaHalf, command: RankChange) -> Reply:
     if verdict is REFUSED:
         return replica, (Refused(replica.epoch),)
     if verdict is REPEATED and not replica.failed_to_start:  # 4
-        return replica, () if replica.running is not None else (Done(command, replica.failure),)
+        return replica, () if replica.running is not None else _answered(replica, command)
     if verdict is CARRY_OUT and replica.running is None and not replica.failed_to_start:  # 1
         return replace(adopt(replica, command), running=command, failure=None), (RunUserCode(not replica.constructed, command),)
     if verdict is CARRY_OUT and replica.running is not None:  # 2
@@ -188,6 +203,23 @@ def ended(replica: ReplicaHalf, failure: str | None = None) -> Reply:
         return after, (Done(done, failure), RunUserCode(False, following))
     after = replace(replica, constructed=True, ready=ready, running=None, failure=failure, asked=False)
     return after, (Done(done, failure), _REPORT) if replica.asked else (Done(done, failure),)  # 5
+
+
+def _answered(replica: ReplicaHalf, command: RankChange) -> tuple[Reaction, ...]:
+    done = Done(command, replica.failure)
+    if replica.unready is None or not command.initialize or command.rank is None:
+        return (done,)
+    return done, BecameUnready(replica.unready)  # 9
+
+
+def readiness(replica: ReplicaHalf, problem: str | None) -> Reply:
+    """Whether user code can take requests was looked at; `problem`: why it cannot; None: it can."""
+    if not replica.ready or replica.draining:
+        return replica, ()
+    known, after = replica.unready, replace(replica, unready=problem)
+    if (known is None) is (problem is None):
+        return after, ()
+    return after, (_READY if problem is None else BecameUnready(problem),)
 
 
 def announce(replica: ReplicaHalf, epoch: int, revision: int, world_size: int) -> Reply:

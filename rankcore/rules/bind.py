@@ -1,16 +1,17 @@
-"""Who has a place takes a rank that lacks somebody more: updates of full clusters end (V2), the lowest ranks run (V18).
+"""Placed replicas take the ranks that lack one most: updates of full clusters end (V2), the lowest ranks run (V18).
 
 **What.** An update with `max_surge` starts a successor for a rank whose holder still runs. Until it is initialised, one
 successor is as good as another: it has no rank, believes none, and runs the version that all are to run. So it belongs to its
-slot only as long as no other slot needs it more. In every step, before anything is started:
+slot only as long as no other slot needs it more. A rank is *short* while it is vacant, or its holder has no place. In every
+step, before any replica is started:
 
 1. A slot that is vacant, and could be started now, takes a successor, and nothing is started for it. So does a rank without
-   a slot: one that a higher target adds, or that a recovery found on its way out, once nobody believes it any more.
-2. A successor that is placed takes a slot whose holder has no place yet. The two change places: who has none waits for one
-   as a successor from now on.
+   a slot: one that a higher target adds, or that a recovery found on its way out, once no replica believes it any more.
+2. A successor that is placed takes a slot whose holder has no place yet. The two change places: the unplaced one waits for a
+   place as a successor from now on.
 3. A holder that is placed, and not initialised, takes a lower slot of its generation whose holder has no place, and that one
-   has its slot; so it does with a lower slot in which somebody would be started now, and that one is started in its own. It
-   knows no rank either, so that this moves nobody who lives: with room for k of N, the first start ends with the ranks 0..k-1,
+   has its slot; so it does with a lower slot in which a replica would be started now, and that one is started in its own. It
+   knows no rank either, so that no live replica moves: with room for k of N, the first start ends with the ranks 0..k-1,
    whichever of the N the executor finds places for.
 4. A rank below the partition (V12) is to have an older generation than those above, so that a successor fills only a rank on
    its own side. While one below has waited for a place for `surge_patience_s`, successors of ranks above that have a place give
@@ -20,25 +21,24 @@ The lowest ranks are served first. The successor is taken from the rank whose tu
 
 **Why.** Without it a cluster with N places for N replicas stands still for ever (`surge-full` of `rankcore check`): rank 0
 has a successor that waits for a place; rank 1 has none, and its holder is stopped within the budget; its place goes to the
-successor of rank 0, who was requested first, and the replacement of rank 1 waits for one. No more replicas may be stopped
+successor of rank 0, which was requested first, and the replacement of rank 1 waits for one. No more replicas may be stopped
 now, so no place ever becomes free. 1 is for this; but which of those that wait gets a free place is for the executor to say:
 2 is for this.
 
-**Why it ends.** 1 and 2 make the ranks that lack somebody fewer: the vacant ones, or those whose holder has no place. 3 makes
-the sum of those that lack nobody lower. And the update: once nothing is under way, no successor has a place while a rank lacks
-somebody. So if a rank lacks somebody, only holders have places, of which there are less than N: with N places one is free, and
-the executor gives it to one of those that wait, who is such a holder, or a successor that 2 makes one. If no rank lacks
-anybody, N are available, and the budget lets one go: at once if it has no successor, else when that is placed,
-`surge_patience_s` have passed, or the executor says that there is no room for it (`ReplicaPending`). One such wait is all that
-an update of a full cluster takes longer than one without surge: while a rank has no successor, those go first.
+**Why it ends.** 1 and 2 make fewer ranks short. 3 makes the sum of the short ones higher. And the update: once nothing is under
+way, no successor has a place while a rank is short. So if one is short, only holders have places, of which there are less than
+N: with N places one is free, and the executor gives it to a replica that waits, which is such a holder, or a successor that 2
+makes one. If none is short, N are available, and the budget lets one go: at once if it has no successor, else when that is
+placed, `surge_patience_s` have passed, or the executor says that there is no room for it (`ReplicaPending`). One such wait is
+all that an update of a full cluster takes longer than one without surge: while a rank has no successor, those go first.
 
-**What it costs.** O(log N) for each slot that is taken, O(1) where nobody waits, nothing where none is placed or started early.
+**What it costs.** O(log N) for each slot that is taken, O(1) where no rank is short, nothing where none is placed or early.
 
-The races: a rank that another may still believe is taken all the same, but nobody is initialised with it before that is over
-(R3): who did not take it would be initialised with a higher one, and have to be moved later. A slot that rests takes nobody: a
-build that fails in it would be started there without any back-off. Where the core packs ranks on nodes, it has chosen a place
-for a rank: there only who is placed takes a slot, only a vacant one, and only while no node has room. A static placement has
-bundles for each rank, and none of this.
+The races: a rank that another replica may still believe is taken all the same, but its taker is initialised only after that
+(R3); one that did not take it would be initialised with a higher rank, and have to be moved later. A slot that rests takes no
+successor: a build that fails in it would be started there without any back-off. Where the core packs ranks on nodes, it has
+chosen a place for a rank: there only a placed successor takes a slot, only a vacant one, and only while no node has room. A
+static placement has bundles for each rank, and none of this.
 """
 
 from collections.abc import Callable, Iterator
@@ -59,7 +59,7 @@ from rankcore.values import REQUESTED
 
 
 def bind(draft: Draft) -> None:
-    """Let who has a place, or was started early, fill the slots that lack somebody."""
+    """Let placed replicas, and those started early, fill the slots that are short of one."""
     packs = draft.spec.placement == PACK
     if packs and has_room(draft):
         return
@@ -90,7 +90,7 @@ def _employ_successors(draft: Draft, packs: bool) -> None:
 
 
 def _open_missing(draft: Draft, most: int, below: int) -> None:
-    """Let ranks that were to be given to newcomers be vacant slots, as many as there are to take them (M9)."""
+    """Let ranks that were to be given to newcomers be vacant slots, as many as there are replicas to take them (M9)."""
     missing = draft.spec.target_replicas - len(draft.slots) - len(draft.recovery.losers) - len(draft.recovery.owed)
     for _ in range(min(missing, most)):
         rank = draft.taken.lowest_free()
@@ -108,7 +108,7 @@ def _surging(draft: Draft) -> RankSet:
 
 
 def _served(draft: Draft, lacking: RankSet, early: Callable[[Draft], RankSet]) -> Iterator[tuple[int, int]]:
-    """Ranks that lack somebody, the lowest first, each with its donor: on each side of the partition until none is left."""
+    """Ranks that are short, the lowest first, each with its donor: on each side of the partition until none is left."""
     below = draft.kept_below
     for side in (takewhile(below.__gt__, lacking), lacking.members_from(below)):
         for rank in side:

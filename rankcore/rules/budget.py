@@ -4,7 +4,8 @@ A replica that serves is *available* once it has been ready for `min_ready_s` on
 it is ready may be dead a second later, and an update that takes its word for it replaces the next old one with another of the
 same kind, until none is left. Nor is it available while it owes the acknowledgement of another user_config: it may be about to
 fail, and has not been ready on that. But where those are sent at once, and ready time is not asked for, that takes no budget.
-Requests go to it all the while: `Draft.available` counts who is on the routes, with a rank or before it has one (V3).
+Requests go to it all the while: `Draft.available` counts who is on the routes, with a rank or before it has one (V3). Who is
+unready is not on them (V16), so that its end costs an update nothing; once it is ready again its `min_ready_s` begin anew.
 """
 
 from rankcore.draft import Draft
@@ -14,12 +15,18 @@ from rankcore.state import Replica
 def available(draft: Draft) -> int:
     """How many replicas are available."""
     counts = draft.spec.config_rollout == "rolling" or draft.spec.min_ready_s > 0.0
-    return draft.available - len(draft.maturing) - (len(draft.configuring) if counts else 0)
+    return draft.available - len(draft.maturing) - (_owing(draft) if counts else 0)
+
+
+def _owing(draft: Draft) -> int:
+    """How many who serve owe the acknowledgement of a user_config."""
+    owing = len(draft.configuring)
+    return owing - sum(each in draft.configuring for each in draft.unready) if owing and draft.unready else owing
 
 
 def is_available(draft: Draft, replica: Replica) -> bool:
-    """Whether a replica that serves is available."""
-    return replica.ready_at is not None and replica.ready_at + draft.spec.min_ready_s <= draft.clock
+    """Whether a replica is available."""
+    return replica.routed and replica.ready_at is not None and replica.ready_at + draft.spec.min_ready_s <= draft.clock
 
 
 def left_at_least(draft: Draft) -> int:

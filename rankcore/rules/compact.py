@@ -6,7 +6,7 @@ acknowledgement. Numbers as at the lines:
 1. A mover that owes an acknowledgement is waited for: with a third number on its way nobody could say which two it believes.
    Until it has answered, or is gone, the question is not asked again.
 2. A duplicate's loser holds no rank; it gets one first, since a gap that a survivor took would be missing for it.
-3. A number that somebody may still believe is no gap (R3). Once settled, everybody above is moved in one go or nobody yet:
+3. A number that somebody may still believe is no gap (R3). At rest, everybody above is moved in one go or nobody yet:
    with the gap that is waited for, a mover might have to move a second time. "immediate" does not wait.
 4. A gap on a node that nobody can move into now is looked at again when a replica leaves that node or acknowledges.
 5. A mover whose own user_config is not known, after a recovery, is told the wanted one with its ranks. Where those are rolled
@@ -31,8 +31,8 @@ from rankcore.values import ReplicaId, ReplicaRank
 LEVELS = ("local_rank", "node_rank", "rank")
 
 
-def compact(draft: Draft, settled: bool) -> None:
-    """Close the gaps. Called when the deployment has settled, and at every step if the spec says so."""
+def compact(draft: Draft, at_rest: bool) -> None:
+    """Close the gaps. Called when the deployment is at rest, and at every step if the spec says so."""
     if draft.compaction_waits_for:
         return  # 1
     if draft.spec.static_placement is not None:
@@ -41,7 +41,7 @@ def compact(draft: Draft, settled: bool) -> None:
         return  # 2
     if draft.touched:
         nodes_touched = [(node_id, draft.nodes[node_id]) for node_id in draft.touched]
-        gappy = {node_id: node.index for node_id, node in nodes_touched if node.locals.taken.highest() >= node.staying}
+        gappy = {node_id: node.index for node_id, node in nodes_touched if node.has_gap}
         draft.touched = PMap(gappy) if gappy else EMPTY
     target, above = draft.spec.target_replicas, _above(draft)
     first = next(above, None)
@@ -59,7 +59,7 @@ def compact(draft: Draft, settled: bool) -> None:
     draft.compaction_waits_for = PMap(owing)  # 1
     if any(takes_config_along(draft, mover) for mover in movers):
         return  # 5
-    if owing or (settled and next(above, None) is not None):
+    if owing or (at_rest and next(above, None) is not None):
         return  # 3
     for node_id, node_rank in shift.node_ranks.items():
         nodes.set_node_rank(draft, node_id, node_rank)

@@ -11,14 +11,16 @@ from rankcore.rules import stall
 from rankcore.values import DELETED, DELETING, HEALTHY, RECOVERING, ReplicaId
 
 
-def is_settled(draft: Draft) -> bool:
-    """Whether nothing is left to do: exactly N replicas, all running the current generation, none leaving, no slot kept."""
-    target = draft.spec.target_replicas
-    if draft.available != target or len(draft.replicas) != target or len(draft.slots) != target or draft.early:
+def is_at_rest(draft: Draft) -> bool:
+    """Whether exactly N serve and run the current generation, no slot kept, and an eviction, if any, waits for room."""
+    target, rollout = draft.spec.target_replicas, draft.rollout
+    if draft.available != target or len(draft.slots) != target or len(draft.replicas) - rollout.surging.size != target:
         return False
-    if draft.bundles.misfits.size or draft.evictions.ranks.size:
+    if draft.early:
         return False
-    return not draft.rollout.running.size and not draft.vacant.size
+    if draft.evictions.ranks.size and (rollout.arrived.size or rollout.stoppable.size != rollout.surging.size):
+        return False
+    return not draft.bundles.misfits.size and not rollout.running.size and not draft.vacant.size
 
 
 def _is_on_trial(draft: Draft) -> bool:
@@ -28,9 +30,9 @@ def _is_on_trial(draft: Draft) -> bool:
     return len(draft.maturing) > 0 and draft.previous is not None and draft.previous.build != draft.spec.build
 
 
-def conclude(draft: Draft, settled: bool) -> None:
+def conclude(draft: Draft, at_rest: bool) -> None:
     """Close the step: status, routes, wake-up."""
-    _conclude_status(draft, settled)
+    _conclude_status(draft, at_rest and not draft.evictions.ranks.size and not draft.rollout.surging.size)
     stall.watch(draft)
     if draft.routes_added or draft.routes_removed or not draft.recovery.routes_complete:
         _publish_routes(draft)
@@ -50,7 +52,7 @@ def _conclude_status(draft: Draft, settled: bool) -> None:
             count = draft.bundles.stranded.size
             draft.reach(Milestone.BUNDLE_MISSED, f"{count} {'rank has' if count == 1 else 'ranks have'} lost bundles")
         elif status is HEALTHY:
-            draft.reach(Milestone.UNSETTLED, "a replica is missing or leaving")
+            draft.reach(Milestone.UNSETTLED, f"a replica is {'unready' if draft.unready else 'missing or leaving'}")
         elif status is RECOVERING:
             _leave_recovery(draft)
 
@@ -74,7 +76,8 @@ def _leave_recovery(draft: Draft) -> None:
     elif len(draft.replicas) - draft.rollout.surging.size > draft.spec.target_replicas:
         draft.reach(Milestone.TARGET_LOWERED, "more replicas were found than the target")
     else:
-        draft.reach(Milestone.UNSETTLED, "fewer replicas were found than the target")
+        found = "fewer replicas were found than the target" if not draft.unready else "not all that were found are ready"
+        draft.reach(Milestone.UNSETTLED, found)
 
 
 def _publish_routes(draft: Draft) -> None:

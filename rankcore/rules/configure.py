@@ -7,7 +7,8 @@ one takes no more than that many out of service; its failures are counted as tho
 DEPLOY_FAILED or a rollback. Then the proven one is sent, by the same rule, to those that took the failed one. With "at_once"
 everybody is told in one step, whatever the budget is; where `min_ready_s` is 0, it takes none of it from a version either.
 
-1. Who owes the acknowledgement of an older user_config is out of service as it is: the newest goes there at once.
+1. Who owes the acknowledgement of an older user_config, or is unready (V16), is out of service as it is: the newest goes there
+   at once.
 2. The others are told in `update_order`, after the version's work: who runs another version is replaced.
 3. Who has been told another rank and owes that acknowledgement is passed over: one change of a replica at a time.
 
@@ -111,9 +112,8 @@ def configure(draft: Draft) -> None:
             if _lacks_it(draft, replica.replica_id):
                 _send(draft, replica, wanted)
         return
-    if draft.configuring:
-        owing = [each for each in draft.those(draft.configuring) if _lacks_it(draft, each.replica_id)]
-        for replica in owing:  # 1
+    if draft.configuring or draft.unready:
+        for replica in _out_of_service(draft):  # 1
             _send(draft, replica, wanted)
     if budget.may_send_config(draft):
         for replica in _in_order(draft):
@@ -125,6 +125,12 @@ def configure(draft: Draft) -> None:
 def _lacks_it(draft: Draft, replica_id: ReplicaId) -> bool:
     """Whether it is to be told; what the loser of a duplicate lacks travels along with its move, or is sent after that."""
     return replica_id in draft.rollout.stale_config and replica_id not in draft.recovery.losers
+
+
+def _out_of_service(draft: Draft) -> list[Replica]:
+    owing = [each for each in draft.those(draft.configuring) if _lacks_it(draft, each.replica_id)]
+    unready = [each for each in draft.those(draft.unready) if each.pending is None and _lacks_it(draft, each.replica_id)]  # 3
+    return owing + unready
 
 
 def _in_order(draft: Draft) -> Iterator[Replica]:

@@ -1,27 +1,27 @@
 """Planned loss: nodes are cordoned or drained, replicas are to be replaced, each with its own rank (V14, V15).
 
-**What.** Somebody who may decide that says: nothing new on this node; nobody on this node, by a deadline or when it suits;
-these replicas anew. A crash has no such warning, so it leaves a rank without a replica until the next one is up; here the next
+**What.** An operator or a cloud says: nothing new on this node; this node is to be empty, by a deadline or when it suits; these
+replicas anew. A crash has no such warning, so it leaves a rank without a replica until the next one is up; here the next
 one has a place before the present one goes. Numbers as at the lines:
 
-1. *Asked.* Each replica that has to go is entered (`EvictionTables.asked`): all that are on a drained node, and who is named.
-   Who has no rank there yet is killed and started elsewhere, since nothing is lost by that; who starts goes once it runs.
+1. *Asked.* Each replica that has to go is entered (`EvictionTables.asked`): all that are on a drained node, and those named.
+   One without a rank is killed and started elsewhere, since nothing is lost by that; one that starts goes once it runs.
 2. *Successors.* Each evicted holder gets a successor in its slot, the same as an update with surge has (`bind`), so whatever
-   holds for those holds here: it may fill another rank that lacks somebody more, and the next is started then. Without a
+   holds for those holds here: it may fill another rank that is short of one, and the next is started then. Without a
    deadline max(1, max_surge) at a time wait; with one, all at once, since it comes whether there is room or not.
 3. *Stopped.* A holder goes once its successor has a place, and only while more than N - max_unavailable are available: the one
-   budget, of which evictions take their part before updates. Without a deadline nobody is stopped before, however long there is
+   budget, of which evictions take their part before updates. Without a deadline none is stopped before, however long there is
    no room: a drain is no reason to serve with fewer.
-4. *Deadline.* `graceful_shutdown_timeout_s` before it whoever is left is told to stop, outside the budget; at the deadline
-   whoever is still there is killed. Both are wake-ups: nothing else has to happen for that.
-5. *Uncordoned.* Who was not told to stop may stay; its successor is not needed any more.
+4. *Deadline.* `graceful_shutdown_timeout_s` before it those that are left are stopped, outside the budget; at the deadline
+   those that are still there are killed. Both are wake-ups: nothing else has to happen for that.
+5. *Uncordoned.* A replica that was not told to stop may stay; its successor is not needed any more.
 
 **Why it ends.** A replica that is asked to go is never asked for again, and its successor is started where it may stay: the
 executor, or `pack_ranks`, passes over cordoned nodes. So each eviction ends one replica, and makes none to be evicted, but for
 a start that a cordon has overtaken. With a deadline it ends then, whatever happens. Without one it waits for room alone: the
-state says so, and an update passes over it (M10), because the room of a cordoned node is where nothing new goes. Who is to go
-by name, from a node that is open, leaves room where another may come: an update that finds no other stops it as it stops the
-rest (`roll`), else neither would ever end. The eviction ends with it.
+state says so, and an update passes over it (M10), because the room of a cordoned node is where nothing new goes. A replica
+evicted by name, from a node that is open, leaves room where another may come: so an update that finds no other stops it like
+the rest (`roll`), else neither would ever end. The eviction ends with it.
 
 **What it costs.** O(E log E) in a step for E open evictions; nothing where there are none.
 
@@ -30,9 +30,9 @@ The races:
 - *A replica comes up on a cordoned node*, its start was under way: it is taken, and evicted once it runs. On a drained one
   it has no rank yet, and is killed.
 - *A controller crash* forgets all of this; the executor says again which nodes are cordoned, before or after the reports.
-  Who reports from a drained node is asked to go, from a cordoned one is not.
+  A replica that reports from a drained node is asked to go, one from a cordoned node is not.
 - *News of one node overtake each other*: of cordon, uncordon and drain the newest holds, and none of before the node's loss.
-- *A static placement* has no other place for a rank: nobody goes before the deadline, and after that the bundle counts as
+- *A static placement* has no other place for a rank: no replica goes before the deadline, and after that the bundle counts as
   lost, with the drain for a reason, until the node is uncordoned, the bundle is restored, or the rank is mapped elsewhere.
 """
 
@@ -174,12 +174,24 @@ def evict(draft: Draft) -> None:
         return _replace_in_place(draft)
     order = in_order(draft)
     _start_successors(draft, order)
+    if draft.unready:
+        order = _without_unready(draft, order)
     for holder in order:
         if budget.available(draft) <= budget.left_at_least(draft):
             break
         if holder.slot is not None and holder.slot in draft.rollout.arrived and holder.slot in draft.rollout.stoppable:
             because = f"to be replaced, and its successor has a place{_why(draft, holder)}"
             leaving.stop(draft, holder, REFILL, RULE, because)  # 3
+
+
+def _without_unready(draft: Draft, order: list[Replica]) -> list[Replica]:
+    """Who serves nobody goes as the others do, but costs nothing (V16). Returns the others."""
+    for holder in order:
+        rank, rollout = holder.slot, draft.rollout
+        if holder.unready is not None and rank is not None and rank in rollout.arrived and rank in rollout.stoppable:
+            because = f"to be replaced, and its successor has a place; it is unready, and costs nothing{_why(draft, holder)}"
+            leaving.stop(draft, holder, REFILL, RULE, because)
+    return [holder for holder in order if holder.unready is None]
 
 
 def in_order(draft: Draft) -> list[Replica]:

@@ -15,22 +15,17 @@ from rankcore.events import (
     ReplicaUnhealthy,
 )
 from rankcore.lifecycle import REPLICA_MOVES
-from rankcore.notes import LATE, MOVE_ACKNOWLEDGED, REPLICA_RUNNING, NoteKind
-from rankcore.rules import evict, leaving, prepare, static
+from rankcore.notes import MOVE_ACKNOWLEDGED, REPLICA_RUNNING, NoteKind
+from rankcore.rules import evict, leaving, prepare, static, unready
 from rankcore.rules.bind import go_without
 from rankcore.rules.configure import notice_config
 from rankcore.rules.endings import ended
 from rankcore.rules.failures import count_failure
 from rankcore.rules.prove import prove
+from rankcore.rules.unready import late
 from rankcore.state import Replica, without
 from rankcore.timers import NO_TIMER
 from rankcore.values import FAILED, PLACED, REQUESTED, ReplicaId, ReplicaState
-
-
-def late(draft: Draft, event: Event, replica: Replica) -> None:
-    """News that no longer changes anything, or came before; it leaves a note and nothing else."""
-    draft.note(LATE, "2", replica.replica_id, f"{type(event).__name__} while {replica.state}")
-    draft.idle = True
 
 
 def stranger(draft: Draft, event: Event, replica_id: ReplicaId) -> None:
@@ -70,19 +65,25 @@ def on_placed(draft: Draft, event: ReplicaPlaced, replica: Replica) -> None:
 def on_ready(draft: Draft, event: ReplicaReady, replica: Replica) -> None:
     """A starting replica can take requests; it also acknowledges its initialisation."""
     if (replica.state, ReplicaReady) not in REPLICA_MOVES:
-        return late(draft, event, replica)
-    become_ready(draft, replica)
+        return unready.on_ready_again(draft, event, replica)
+    become_ready(draft, replica, event.at)
 
 
-def become_ready(draft: Draft, replica: Replica) -> None:
-    """A starting replica takes requests from now on. It may still owe the acknowledgement of a move (section 2.4)."""
+def become_ready(draft: Draft, replica: Replica, at: float, reason: str | None = None) -> None:
+    """A starting replica takes requests from now on, unless it is unready, for this reason or one that is known.
+
+    It may still owe the acknowledgement of a move (section 2.4).
+    """
     state = REPLICA_MOVES[replica.state, ReplicaReady]
     moving = type(replica.pending) is ReconfigureReplica
-    ready = readiness.begin(draft, replica)
+    if reason is not None or replica.unready is not None:
+        replica = replicas.change(draft, replica, **unready.newest_of(replica, at, reason))
+    begins = readiness.begin(draft, replica)
+    ready = {"routed": replica.unready is None, "readiness_at": max(at, replica.readiness_at), **begins}
     if moving:
-        runs = replicas.change(draft, replica, state=REPLICA_MOVES[state, ReconfigureReplica], routed=True, **ready)
+        runs = replicas.change(draft, replica, state=REPLICA_MOVES[state, ReconfigureReplica], **ready)
     else:
-        runs = replicas.answered(draft, replica, state=state, routed=True, **ready)
+        runs = replicas.answered(draft, replica, state=state, **ready)
     replicas.begin_to_run(draft, replica, runs)
     prove(draft, runs)
     notice_config(draft, runs)

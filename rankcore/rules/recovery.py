@@ -48,13 +48,14 @@ from rankcore.events import ReplicaReported
 from rankcore.frozen import PMap
 from rankcore.lifecycle import REPLICA_MOVES, Report
 from rankcore.notes import RANK_MOVED, REPORT_ADOPTED, NoteKind
-from rankcore.rules import evict, leaving, overlap, prepare, static
+from rankcore.rules import evict, leaving, overlap, prepare, static, unready
 from rankcore.rules.configure import notice_config
 from rankcore.rules.endings import ended
 from rankcore.rules.failures import withdraw_found
 from rankcore.rules.messages import reconfigure
-from rankcore.rules.news import become_ready, late
+from rankcore.rules.news import become_ready
 from rankcore.rules.prove import prove
+from rankcore.rules.unready import late
 from rankcore.state import Node, Replica, without
 from rankcore.values import DEPLOY_FAILED, DRAINING, RELEASE, STARTING, NodeId, ReplicaId, ReplicaRank, ReplicaState
 
@@ -90,7 +91,7 @@ def on_reported(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
         if found is not None and found.node_id is not None:
             evict.notice_reported(draft, found)
     elif replica.state is STARTING and event.ready and type(replica.pending) is not ReconfigureReplica:
-        become_ready(draft, replica)
+        become_ready(draft, replica, event.at, event.unready)
     else:
         late(draft, event, replica)
 
@@ -131,9 +132,10 @@ def _adopt(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
         rank=event.rank,
         slot=event.rank.rank if goes is RELEASE else None,
         leaving=goes,
+        **unready.newest_of(replica, event.at, event.unready),
     )
     if state is ReplicaState.RUNNING:
-        known = replicas.answered(draft, known, routed=True, **readiness.begin(draft, known))
+        known = replicas.answered(draft, known, routed=known.unready is None, **readiness.begin(draft, known))
         replicas.begin_to_run(draft, replica, known)
     elif state is STARTING and event.prepared and overlap.is_wanted(draft):  # it took requests before it was told this rank
         known = overlap.publish(draft, known)

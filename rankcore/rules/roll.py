@@ -1,7 +1,8 @@
 """Another version or restart token: replicas are replaced slot by slot, each newcomer inheriting its slot's rank (section 2.3).
 
 The budget is computed from the state, so that neither a new update nor a restart of the controller can reset it: a running
-replica is stopped only while at least N - max_unavailable would be left that are available (`rules/budget.py`).
+replica is stopped only while at least N - max_unavailable would be left that are available (`rules/budget.py`). Who does not
+serve, since it does not run yet or is unready (V16), goes first and at no cost.
 """
 
 from collections.abc import Iterator
@@ -24,6 +25,8 @@ def roll(draft: Draft) -> None:
         return
     for rank in draft.rollout.unstarted:
         leaving.stop(draft, slots.holder_of(draft, rank), REFILL, RULE, "not running yet, and of an older generation")
+    if draft.unready:
+        _replace_unready(draft)
     if len(draft.rollout.surging) < draft.spec.surge_max and not kept_rank_lacks_place(draft):
         _start_successors(draft)
     if budget.available(draft) > budget.left_at_least(draft):
@@ -34,6 +37,18 @@ def roll(draft: Draft) -> None:
     obstacle = static.in_the_way(draft)
     if obstacle is not None:
         leaving.stop(draft, obstacle, REFILL, "S7", "it stands on a bundle that a vacant rank waits for")
+
+
+def _replace_unready(draft: Draft) -> None:
+    """Who is unready serves nobody: it goes first, and takes nothing from the budget (V16)."""
+    rollout, misfits, evicted = draft.rollout, draft.bundles.misfits, _left_to_eviction(draft)
+    for holder in draft.those(draft.unready):
+        rank = holder.slot
+        if rank is None or not slots.is_holder(draft, holder) or rank in evicted or slots.is_resting(draft, rank):
+            continue
+        if rank in draft.bundles.movable or (rank in rollout.running and rank not in misfits):
+            rule, because = _why(draft, rank)
+            leaving.stop(draft, holder, REFILL, rule, f"{because}; it is unready, and costs nothing")
 
 
 def _why(draft: Draft, rank: int) -> tuple[str, str]:

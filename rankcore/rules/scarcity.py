@@ -1,31 +1,31 @@
 """Scarcity: with room for k of N, the ranks 0..k-1 run, and not another draw of luck (V18).
 
-**What.** A rank *lacks a place* while its holder is requested and nobody has said where it is, or while it is vacant since the
+**What.** A rank *lacks a place* while its holder is requested and no news has said where it is, or while it is vacant since the
 core, which chooses nodes itself, knows of no room. Where k holders have a place, one of them has a rank >= k exactly if a rank
 below k lacks one. A rank below k that lacks a place for `scarcity_after_s` is *starved*: then the replica with the highest rank
-moves into it, with one message, and who was requested for it waits for the rank that this one leaves.
+moves into it, with one message, and the one requested for it waits for the rank that is left.
 
-1. Only the lowest rank that lacks a place is looked at: before it is starved nobody moves, and whoever is moved is moved once.
-2. Who moves has a rank >= k: it would have to move whatever is done about the others. One that has not started yet, or owes an
+1. Only the lowest rank that lacks a place is looked at: before it is starved no replica moves, and each moves once.
+2. The mover has a rank >= k: it would have to move whatever is done about the others. One that has not started yet, or owes an
    acknowledgement, is passed over, never for one below k.
-3. A rank that another may still believe is not moved into (R3): one that has just been left, by a move of this rule's.
+3. A rank that another replica may still believe is not moved into (R3): one that has just been left, by a move of this rule's.
 4. Where the core packs ranks, nothing is opened for want of room, so a rank that a recovery has not found is opened here.
-5. Else as many as the target are asked for, but a lower target may have kept one with a rank >= k, and given up a lower rank
-   with the slot of one on its way out. Then who waits for the higher rank waits for that one: at once where its own is beyond
-   the world size (`shrink`), else when its own is starved.
+5. Else as many as the target are requested, but a lower target may have kept one with a rank >= k, and given up a lower rank
+   with the slot of one on its way out. Then the replica that waits for the higher rank waits for that one: at once where its
+   own is beyond the world size (`shrink`), else when its own is starved.
 6. After a recovery, one whose own user_config is not known would be sent the wanted one with its rank. That takes a part of the
    budget, so it is passed over until it is its turn (`configure`): serving with fewer is worse than with a gap (V1).
 
 **Fewest.** While the places stay as they are, each move takes a replica from k or above to below k, and none goes the other
 way: as many as there are ranks below k without a place, which no other way of coming to 0..k-1 can do with less. A first start
-needs none: who is not initialised yet changes ranks freely (`bind`, 3).
+needs none: replicas that are not initialised yet change ranks freely (`bind`, 3).
 
-**When.** `scarcity_after_s` after the last rank has lost its place all that lack one are starved, so that those who can move do
-so in one step; those who cannot, with their acknowledgement. A rank that comes to lack a place beneath one that is nearly
-starved is waited for as well: the alternative is a second move of the same replica. A rank that nobody
-waits for lacks a place from when somebody does (5).
+**When.** `scarcity_after_s` after the last rank has lost its place all that lack one are starved, so that all movers that can
+move do so in one step; the others with their acknowledgement. A rank that comes to lack a place beneath one that is nearly
+starved is waited for as well: the alternative is a second move of the same replica. A rank that no replica waits for lacks a
+place from when one does (5).
 
-**What it costs.** O(1) in steps in which nobody lacks a place beneath another, or is starved; O(N - k) to find who moves.
+**What it costs.** O(1) in steps in which no rank lacks a place beneath another, or is starved; O(N - k) to find the movers.
 """
 
 from itertools import takewhile

@@ -57,9 +57,9 @@ def expire(draft: Draft) -> None:
 
 
 def _is_out(draft: Draft) -> bool:
-    """Whether the build is proven and all run it that have a place."""
+    """Whether the build is proven, all run it that have a place, and nobody is unready with it."""
     proven = draft.proven is not None and draft.proven.build == draft.spec.build
-    if is_behind(draft) or draft.configuring or not proven:
+    if is_behind(draft) or draft.configuring or draft.unready or not proven:
         return False
     return all(_runs_or_lacks_room(draft, slot) for slot in draft.slots.values())
 

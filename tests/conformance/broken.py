@@ -21,9 +21,11 @@ from rankcore.events import (
     ReplicaDied,
     ReplicaMissing,
     ReplicaPrepared,
+    ReplicaReady,
     ReplicaReported,
     ReplicaStartFailed,
     ReplicaStopped,
+    ReplicaUnready,
 )
 from rankcore.replica.beliefs import NEVER
 from rankcore.replica.messages import receive
@@ -314,6 +316,24 @@ class RingsAtOnce(MemoryExecutor):
 class RingsEveryAlarm(MemoryExecutor):
     def ring(self, command):
         self.hear(ClockAdvanced(at=self.world.clock))
+
+
+@caught_by("a replica that takes no requests is told and lives on")
+class KillsWhoTakesNoRequests(MemoryExecutor):
+    def hear(self, event):
+        super().hear(event)
+        if isinstance(event, ReplicaUnready):
+            self.world.kill(event.replica_id)
+
+
+@caught_by("a replica that takes no requests is told and lives on")
+class NeverSaysReadyAgain(MemoryExecutor):
+    unready = False
+
+    def hear(self, event):
+        self.unready = self.unready or isinstance(event, ReplicaUnready)
+        if not (self.unready and isinstance(event, ReplicaReady)):
+            super().hear(event)
 
 
 @caught_by("a start of user code is not waited for")

@@ -71,6 +71,11 @@ class Process:
             self.applied += 1
             self.react(self.half.user_code_ended(self.world.clock, failure))
 
+    def look(self):
+        """What checks user code, now and then."""
+        if not self.gone and self.executor is not None:
+            self.react(self.half.readiness_checked(self.world.clock, "told to" if self.world.closed else None))
+
     def report(self):
         half = self.half
         return SelfReport(
@@ -97,6 +102,7 @@ class World:
         self.clock, self.fence, self.slow_s, self.failures = 0.0, 0, 0.0, 0
         self.processes, self.nodes, self.executors = {}, ["node-0", "node-1"], []
         self.agenda, self.numbers = [], count()
+        self.closed = False
 
     def after(self, delay_s, act, *arguments):
         heapq.heappush(self.agenda, (self.clock + delay_s, next(self.numbers), act, arguments))
@@ -160,6 +166,11 @@ class World:
 
     def slow(self, by_s):
         self.slow_s = by_s
+
+    def take_requests(self, yes):
+        self.closed = not yes
+        for process in self.processes.values():
+            self.after(STEP_S, process.look)
 
 
 class MemoryExecutor:

@@ -44,6 +44,9 @@ class Obedient:
     def reconfigure(self, user_config, rank):
         wait()
 
+    def check_ready(self):
+        return not (FOLDER / "closed").exists()
+
     def __del__(self):
         wait()
 
@@ -66,7 +69,7 @@ class LocalBench:
         self.nodes, self.executors = ["a", "b"], []
 
     def open(self, epoch):
-        spec = DeploymentSpec(name=self.name, target_replicas=0)
+        spec = DeploymentSpec(name=self.name, target_replicas=0, health_check_period_s=0.1)
         executor = LocalExecutor(self.folder, f"{self.application}:app", lambda: spec, epoch, self.nodes)
         for node in self.nodes:
             executor.tell(NodeChanged(node_id=node, capacity=1000, at=self.now()))
@@ -105,6 +108,10 @@ class LocalBench:
 
     def slow(self, by_s):
         (self.orders / "slow").write_text(str(by_s))
+
+    def take_requests(self, yes):
+        closed = self.orders / "closed"
+        closed.unlink(missing_ok=True) if yes else closed.touch()
 
     def addresses(self):
         return [Address.of(path, self.name) for path in self.folder.glob("*@*")]

@@ -64,7 +64,7 @@ class RayBench:
         self._executors = []
         self.namespace = f"conformance-{uuid.uuid4().hex[:8]}"
         self.origin = time.time()
-        self.spec = DeploymentSpec(name=NAME, target_replicas=0)
+        self.spec = DeploymentSpec(name=NAME, target_replicas=0, health_check_period_s=0.2)
 
     def __enter__(self):
         from executors.ray_gpu.checkpoint import Checkpoint
@@ -164,3 +164,7 @@ class RayBench:
 
     def slow(self, by_s):
         (self._folder / "slow").write_text(str(by_s))
+
+    def take_requests(self, yes):
+        closed = self._folder / "closed"
+        closed.unlink(missing_ok=True) if yes else closed.touch()

@@ -32,9 +32,13 @@ def run(*arguments: str):
 
 @pytest.fixture
 def journal(tmp_path: Path, monkeypatch) -> Path:
+    return journal_of(RECORDED, tmp_path, monkeypatch)
+
+
+def journal_of(recorded: str, tmp_path: Path, monkeypatch) -> Path:
     """As another executor would have written it: its first line says nothing of how to make the run again."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "recorded.yaml").write_text(RECORDED)
+    (tmp_path / "recorded.yaml").write_text(recorded)
     done = run("recorded.yaml", "--journal", "own.jsonl", "--json", "recorded.json", "-q")
     assert done.exit_code == 0, done.stderr
     _, *lines = (tmp_path / "own.jsonl").read_text().splitlines(keepends=True)
@@ -96,6 +100,24 @@ def test_what_users_and_faults_did_later_is_taken_over(journal):
         {"deployment": "llm", "target_replicas": 3},
         {"deployment": "llm", "user_config": {"a": 2}},
     ]
+
+
+def test_who_took_no_requests_for_a_while_does_so_again(tmp_path, monkeypatch):
+    unready = "faults:\n  - {kind: replica_unready, at: 60, deployment: llm, rank: 2, for_s: 30}\n"
+    journal_of(RECORDED.replace("faults:\n", unready), tmp_path, monkeypatch)
+    (fault,) = [each for each in read_history(Path("run.jsonl"), 20.0).aftermath.faults if each["kind"] == "replica_unready"]
+    assert (fault["deployment"], fault["rank"]) == ("llm", 2)
+    assert fault["for_s"] == pytest.approx(30.0, abs=0.1)
+    answer = forked("--at", "20", "--fault", "a replica of llm crashes")
+    assert figures(answer, "forked")["replicas_unready"] == 1
+    assert figures(answer, "forked")["status"] == "HEALTHY"
+
+
+def test_one_that_takes_no_requests_at_the_moment_takes_none_from_there_on(tmp_path, monkeypatch):
+    unready = "faults:\n  - {kind: replica_unready, at: 20, deployment: llm, rank: 2}\n"
+    journal_of(RECORDED.replace("faults:\n", unready), tmp_path, monkeypatch)
+    answer = forked("--at", "38", "--fault", "a replica of llm crashes")
+    assert [figures(answer, which)["status"] for which in ("recorded", "forked")] == ["UPDATING", "UPDATING"]
 
 
 def test_what_the_journal_does_not_say_is_said(journal):

@@ -26,6 +26,7 @@ PATIENCE_S = 300.0
 SHORT = {"health_check_period_s": 0.2, "health_check_timeout_s": 4.0, "repeat_period_s": 0.5, "start_backoff_s": 0.05}
 
 APP = """
+import asyncio
 import os
 import time
 from pathlib import Path
@@ -45,6 +46,16 @@ class Model:
         if unwell.exists():
             unwell.unlink()
             raise RuntimeError("the GPU fell off the bus")
+
+    async def check_ready(self):
+        closed = HERE / f"closed-{get_replica_context().rank.rank}"
+        if not closed.exists():
+            return None
+        if closed.read_text() == "hang":
+            await asyncio.sleep(3600)
+        if closed.read_text() == "raise":
+            raise RuntimeError("no licence")
+        return False
 
 app = Model.bind()
 """
@@ -139,6 +150,39 @@ def test_a_replica_that_is_unwell_or_stuck_is_replaced_under_its_rank(local):
     stuck = local.pid_of(0)
     os.kill(stuck, signal.SIGSTOP)
     local.until_replaced(0, stuck)
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [("", "check_ready returned False"), ("raise", "no licence"), ("hang", "check_ready has not answered for 1 s")],
+)
+def test_a_replica_that_is_not_ready_is_off_the_routes_until_it_is_and_lives_on(local, how, why):
+    """V16: 0 kills, 0 moves."""
+    local.deploy(2, user_config={"text": ""}, health_check_timeout_s=1.0, health_check_period_s=0.1)
+    local.until_healthy()
+    pids, ranks = [local.pid_of(0), local.pid_of(1)], dict(local.state.ranks)
+    closed = local.home / "closed-1"
+    closed.write_text(how)
+    local.until(lambda: local.state.available == 1)
+    assert local.state.status is DeploymentStatus.UNHEALTHY
+    assert why in local.state.replicas[local.state.holder_of(1)].unready.reason
+    closed.unlink()
+    local.until(lambda: local.state.available == 2)
+    local.until_healthy()
+    assert ([local.pid_of(0), local.pid_of(1)], dict(local.state.ranks)) == (pids, ranks)
+
+
+def test_a_replica_that_comes_up_and_is_not_ready_is_not_routed_before_it_is(local):
+    (local.home / "closed-0").write_text("raise")
+    local.deploy(1, user_config={"text": ""})
+    routed = []
+    execute, local.executor.execute = local.executor.execute, lambda command: (routed.append(command), execute(command))
+    local.until(lambda: any(each.state == "RUNNING" for each in local.state.replicas.values()))
+    assert local.state.available == 0
+    assert [command for command in routed if isinstance(command, PublishRoutes)] == []
+    (local.home / "closed-0").unlink()
+    local.until_healthy()
+    assert local.state.available == 1
 
 
 def test_a_config_that_fails_has_its_replicas_killed_and_replaced(local):

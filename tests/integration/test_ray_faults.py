@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -173,6 +174,33 @@ def test_an_unhealthy_replica_is_replaced_with_its_rank(serve, tmp_path, how):
     sick.unlink()
     eventually(lambda: reports("Sickly").get(0) and reports("Sickly")[0].ready, "rank 0 is held again")
     assert handle.remote().result(ANSWER_S) != first
+
+
+@pytest.mark.parametrize("how", ["false", "raise", "hang"])
+def test_a_replica_that_is_not_ready_gets_no_calls_until_it_is_and_lives_on(serve, tmp_path, how):
+    """V16: off and on the routes, 0 kills, 0 moves; the call that it has is answered."""
+    from tests.ray_apps import Moody
+
+    handle = serve.run(Moody.options(num_replicas=2).bind(str(tmp_path)))
+    before = reports("Moody")
+    gate = tmp_path / "gate"
+    under_way = handle.options(rank=1).slow.remote(str(gate))
+    eventually(lambda: Path(f"{gate}.begun").exists(), "the call runs")
+    closed = tmp_path / "closed-1"
+    closed.write_text(how)
+    eventually(lambda: "unready for" in holder(serve, "Moody", 1).message, "rank 1 is unready")
+    assert {handle.remote().result(ANSWER_S) for _ in range(20)} == {0}
+    described = info(serve, "Moody")
+    assert described.status == "UNHEALTHY"
+    assert "rank 1 unready for" in str(described.rollout)
+    gate.touch()
+    assert under_way.result(ANSWER_S) == 1
+    closed.unlink()
+    eventually(lambda: info(serve, "Moody").status == "HEALTHY", "it is back")
+    assert {handle.remote().result(ANSWER_S) for _ in range(40)} == {0, 1}
+    after = reports("Moody")
+    assert [after[rank].endpoint for rank in (0, 1)] == [before[rank].endpoint for rank in (0, 1)]
+    assert [len(after[rank].history) for rank in (0, 1)] == [1, 1]
 
 
 def test_calls_that_run_longer_than_the_health_check_harm_nobody(serve, tmp_path):

@@ -76,6 +76,7 @@ single_faults = st.one_of(
     replicas.map(lambda fault: {"kind": "replica_crash", **fault}),
     st.tuples(replicas, repairs).map(lambda pair: {"kind": "replica_hang", **pair[0], "for_s": pair[1]}),
     replicas.map(lambda fault: {"kind": "replica_hang", **fault}),
+    st.tuples(replicas, repairs).map(lambda pair: {"kind": "replica_unready", **pair[0], "for_s": pair[1]}),
     st.tuples(times, st.integers(1, 4)).map(
         lambda pair: {"kind": "start_failure", "at": pair[0], "deployment": "llm", "count": pair[1], "for_s": REPAIR_S}
     ),

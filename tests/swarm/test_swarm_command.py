@@ -112,8 +112,8 @@ def test_batches_have_every_seed_once_whichever_part() -> None:
 
 
 def test_no_node_is_slow_twice_over() -> None:
-    """Found by seed 80627: two factors of 20 multiply, and a start took longer than the run."""
-    drawn = draw_scenario(80627)["faults"]
+    """Two factors of 20 multiply, and a start takes longer than the run; of this seed one slow start is left out for that."""
+    drawn = draw_scenario(80428)["faults"]
     slow = [(fault["node"], fault["at"], fault["at"] + fault["for_s"]) for fault in drawn if fault["kind"] == "slow_start"]
     assert len(slow) == 7
     assert all(one[0] != other[0] or one[2] <= other[1] for one, other in combinations(slow, 2))

@@ -17,11 +17,11 @@ from tests.model import test_planted_bugs as planted
 IN_SCHEDULES = {
     planted.a_rank_is_released_before_its_replica_has_stopped: ("S4", 21),
     planted.the_rank_of_the_dead_is_not_kept: ("R6", 2),
-    planted.both_of_two_duplicates_keep_their_rank: ("index", 190),
+    planted.both_of_two_duplicates_keep_their_rank: ("index", 101),
 }
 IN_SCENARIOS = {
     planted.a_kept_rank_counts_as_free: ("index", 0),
-    planted.the_rank_of_the_dead_is_not_kept: ("R6", 6),
+    planted.the_rank_of_the_dead_is_not_kept: ("R6", 12),
     planted.what_is_not_acknowledged_is_never_repeated: ("2.4", 0),
 }
 NAMES = {"ids": lambda plant: plant.__name__}

@@ -120,6 +120,7 @@ BY_FIELD: dict[str, st.SearchStrategy[Any]] = {
     "user_config": configs,
     "config_id": st.none() | ids,
     "ready": st.booleans(),
+    "unready": st.none() | texts,
     "draining": st.booleans(),
     "prepared": st.booleans(),
     "timeout_s": spans,

@@ -20,6 +20,7 @@ from executors.simulator.scenario.faults import (
     NodePreemption,
     ReplicaCrash,
     ReplicaHang,
+    ReplicaUnready,
     SlowStart,
     StartFailure,
 )
@@ -47,6 +48,8 @@ deployments: [{name: llm, target_replicas: 4, init_s: 3}]
         ("rank 3 of llm hangs", ReplicaHang(at=AT, deployment="llm", rank=3)),
         ("replica llm#1.3 hangs for 0:01:00", ReplicaHang(at=AT, deployment="llm", replica_id="llm#1.3", for_s=60.0)),
         ("starts of llm fail for 2m", StartFailure(at=AT, deployment="llm", for_s=120.0)),
+        ("rank 2 of llm is unready for 30s", ReplicaUnready(at=AT, deployment="llm", rank=2, for_s=30.0)),
+        ("replica llm#1.3 unready", ReplicaUnready(at=AT, deployment="llm", replica_id="llm#1.3")),
         ("next start of llm fails", StartFailure(at=AT, deployment="llm", count=1)),
         ("next 2 starts of llm fail", StartFailure(at=AT, deployment="llm", count=2)),
         ("starts of llm 5 times slower", SlowStart(at=AT, deployment="llm", factor=5.0)),

@@ -33,6 +33,7 @@ duration_s: 100
 faults:
   - {kind: replica_crash, at: 1, deployment: llm, rank: 3}
   - {kind: replica_hang, at: 1, deployment: llm, for_s: 5}
+  - {kind: replica_unready, at: 1, deployment: llm, replica_id: "llm#1.0", for_s: 5}
   - {kind: start_failure, at: 1, deployment: llm, node: n-0, count: 2}
   - {kind: crash_after_ready, at: 1, deployment: llm, version: "2", after_s: 1}
   - {kind: config_fails, at: 1, deployment: llm, user_config: {a: [1]}}
@@ -44,6 +45,7 @@ faults:
     assert [fault.kind for fault in read(text).faults] == [
         "replica_crash",
         "replica_hang",
+        "replica_unready",
         "start_failure",
         "crash_after_ready",
         "config_fails",

@@ -139,6 +139,22 @@ def test_a_drained_node_is_emptied_one_by_one_with_the_same_ranks_elsewhere() ->
     assert d.state.message == ""
 
 
+@pytest.mark.parametrize("placement", [None, "pack_ranks"])
+def test_ranks_are_below_a_lowered_target_while_a_drain_waits_for_room(placement: str | None) -> None:
+    d = Deployment(4, nodes=("n0", "n1"), placement=placement)
+    d.node("n0", 2)
+    d.node("n1", 2)
+    d.settle()
+    d.drain("n0")
+    d.resize(3)
+    waiting = [each.replica_id for each in d.state.replicas.values() if each.state is ReplicaState.REQUESTED]
+    d.settle(except_for=waiting)
+    for successor in waiting:
+        d.pending(successor)
+    d.settle(except_for=waiting)
+    assert (sorted(d.ranks.values()), d.serving, d.status is HEALTHY) == ([0, 1, 2], 3, False)
+
+
 def test_nobody_is_stopped_before_a_successor_has_a_place_however_long_that_takes() -> None:
     d = two_nodes(surge_patience_s=10.0)
     d.drain("n0")

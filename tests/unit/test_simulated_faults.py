@@ -18,6 +18,7 @@ from executors.simulator.load.arrivals import Arrivals
 from executors.simulator.record.timeline import Gap
 from executors.simulator.run import Run, RunResult
 from executors.simulator.scenario import load_scenario, parse_scenario
+from rankcore import NoteKind
 from rankcore.values import ReplicaRank
 
 WORLD = """
@@ -146,6 +147,45 @@ def test_user_code_that_runs_when_a_replica_hangs_takes_that_much_longer():
     result = result_of(one_fault("replica_hang", 3, deployment="llm", rank=1, for_s=7))
     # It began at 2.0 and has run for 1 of 2 s at 3.0; it goes on at 10.0.
     assert sorted(hold.since for hold in result.holds["llm"] if hold.running) == [4.0, 4.0, 11.0]
+
+
+# -- who takes no requests for a while
+
+
+def test_one_that_takes_no_requests_for_a_while_is_off_the_routes_and_neither_killed_nor_moved():
+    """V16. The health check finds it out, and that it is over."""
+    result = result_of(one_fault("replica_unready", 40, deployment="llm", rank=1, for_s=30))
+    assert gaps(result) == [(1, 40.0, 70.0)]
+    # It was ready at 4.0, and is asked every 10 s: at 44.0 and at 74.0; its answer takes 0.5 s.
+    noted = [(each.at, each.note.kind) for each in result.decisions.kept if each.note.rule == "V16"]
+    assert noted == [(44.5, NoteKind.REPLICA_UNREADY), (74.5, NoteKind.REPLICA_READY_AGAIN)]
+    figures = result.deployments[0]
+    assert (figures.replica_starts, figures.replica_crashes, figures.ranks_moved, figures.replicas_unready) == (3, 0, 0, 1)
+    assert faults(result) == [(40.0, "replica llm#1.1 takes no requests (rank 1)")]
+
+
+def test_its_requests_go_to_the_others_and_those_that_it_has_are_done():
+    arrivals = Arrivals(array("d", [43.0, *(50.0 + each / 10.0 for each in range(100))]), array("d", [20.0] + [0.1] * 100))
+    result = result_of("", arrivals, WORLD.replace("target_replicas: 3", "target_replicas: 1"))
+    assert result.deployments[0].requests.done == 101
+    unready = one_fault("replica_unready", 42, deployment="llm", rank=0, for_s=30)
+    result = result_of(unready, arrivals, WORLD.replace("target_replicas: 3", "target_replicas: 1"))
+    requests = result.deployments[0].requests
+    assert (requests.done, requests.lost, requests.failed) == (101, 0, 0)
+    assert requests.waited_over_1_s == 100, "nobody else is there: they wait until it is ready again"
+
+
+def test_one_that_is_unready_when_the_controller_comes_back_is_not_routed():
+    text = "faults:\n  - {kind: replica_unready, at: 40, deployment: llm, rank: 1, for_s: 60}\n"
+    result = result_of(text + "  - {kind: controller_crash, at: 60, restart_after_s: 5}\n")
+    assert gaps(result) == [(1, 40.0, 100.0)]
+    assert (result.deployments[0].replica_starts, result.deployments[0].ranks_moved) == (3, 0)
+
+
+def test_one_that_is_unready_and_hangs_is_found_out_and_killed_as_any():
+    text = "faults:\n  - {kind: replica_unready, at: 40, deployment: llm, rank: 1}\n"
+    result = result_of(text + "  - {kind: replica_hang, at: 60, deployment: llm, rank: 1}\n")
+    assert result.deployments[0].replica_starts == 4
 
 
 # -- starts

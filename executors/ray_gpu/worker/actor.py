@@ -191,6 +191,10 @@ class WorkerActor:
         """None: all is well; else what is wrong. Waits for the user's `check_health`."""
         return None if self._tenure is None else await self._tenure.check_health()
 
+    async def check_ready(self, timeout_s: float) -> tuple[bool, str | None]:
+        """As `Replica.check_ready`."""
+        return (False, None) if self._tenure is None else await self._tenure.check_ready(timeout_s)
+
     async def load(self) -> int:
         """How many calls are under way."""
         return 0 if self._tenure is None else await self._tenure.load()

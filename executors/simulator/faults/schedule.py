@@ -22,6 +22,7 @@ from executors.simulator.scenario.faults import (
     NodePreemption,
     ReplicaCrash,
     ReplicaHang,
+    ReplicaUnready,
     SlowStart,
     StartFailure,
 )
@@ -78,7 +79,7 @@ class Schedule:
         """A fault comes now."""
         world, now = self._world, self._world.loop.now
         match fault:
-            case ReplicaCrash() | ReplicaHang():
+            case ReplicaCrash() | ReplicaHang() | ReplicaUnready():
                 self._hit_replica(fault, by_rate=False)
             case StartFailure():
                 self._tell(fault.deployment, f"{_starts(fault)} of {_where(fault)} fail", fault.node)
@@ -126,7 +127,7 @@ class Schedule:
     def _strike_by_rate(self, fault: Fault) -> None:
         """The same, for a fault of which nobody knew before that it comes now."""
         self.last_at = max(self.last_at, self._world.loop.now + self._lasts_s(fault))
-        if isinstance(fault, (ReplicaCrash, ReplicaHang)):
+        if isinstance(fault, (ReplicaCrash, ReplicaHang, ReplicaUnready)):
             self._hit_replica(fault, by_rate=True)
         else:
             self._strike(fault)
@@ -146,20 +147,18 @@ class Schedule:
                 return fault.for_s or 0.0
             case NodePartition():
                 return fault.for_s or self._world.scenario.usual_network.lease_s
-            case ReplicaHang() | StartFailure() | SlowStart() | CrashAfterReady() | ConfigFails():
+            case ReplicaHang() | ReplicaUnready() | StartFailure() | SlowStart() | CrashAfterReady() | ConfigFails():
                 return fault.for_s or 0.0
             case ReplicaCrash() | LoadFailure() | MemoryShrinks():
                 return 0.0
 
-    def _hit_replica(self, fault: ReplicaCrash | ReplicaHang, *, by_rate: bool) -> None:
-        crash = isinstance(fault, ReplicaCrash)
+    def _hit_replica(self, fault: ReplicaCrash | ReplicaHang | ReplicaUnready, *, by_rate: bool) -> None:
         port = self._world.deployments[fault.deployment]
         process = self._victim(fault, port)
         if process is None:
             if not by_rate:  # a rate is that of a rank's holder, and now there is none
                 what = fault.replica_id or (f"rank {fault.rank}" if fault.rank is not None else "any replica")
-                verb = "crash" if crash else "hang"
-                self._tell(fault.deployment, f"{what} was to {verb}, but there is none")
+                self._tell(fault.deployment, f"{what} was to {_VERBS[type(fault)]}, but there is none")
             return
         rank = port.beliefs.of(process.replica_id)
         named = f"replica {process.replica_id}"
@@ -167,15 +166,22 @@ class Schedule:
         if isinstance(fault, ReplicaCrash):
             self._tell(fault.deployment, f"{named} crashed{known_as}")
             port.lives.crash(process)
+        elif isinstance(fault, ReplicaUnready):
+            self._tell(fault.deployment, f"{named} takes no requests{known_as}")
+            port.lives.become_unready(process)
+            if fault.for_s is not None:
+                self._world.loop.after(fault.for_s, port.lives.become_ready, process)
         else:
             self._tell(fault.deployment, f"{named} hangs{known_as}")
             port.lives.hang(process)
             if fault.for_s is not None:
                 self._world.loop.after(fault.for_s, port.lives.wake, process)
 
-    def _victim(self, fault: ReplicaCrash | ReplicaHang, port: DeploymentWorld) -> SimulatedProcess | None:
+    def _victim(self, fault: ReplicaCrash | ReplicaHang | ReplicaUnready, port: DeploymentWorld) -> SimulatedProcess | None:
         """Whom a fault hits: of those that are up, and that do not hang already if it is a hang."""
         may_hang = isinstance(fault, ReplicaCrash)
+        if isinstance(fault, ReplicaUnready):
+            return self._server(fault, port)
         if fault.replica_id is not None:
             process = port.processes.get(fault.replica_id)
             if process is None or process.node is None or (process.replica is None and not may_hang):
@@ -189,6 +195,15 @@ class Schedule:
         # A stream of its own for each fault: another fault chooses its victim without changing whom this one hits.
         stream = self._world.streams.once(fault.kind, fault.deployment, repr(fault.at))
         return stream.choice(up) if up else None
+
+    def _server(self, fault: ReplicaUnready, port: DeploymentWorld) -> SimulatedProcess | None:
+        """Of those that take requests, or did before another such fault."""
+        serving = [each for each in port.processes.values() if (half := each.replica) and half.ready and not half.draining]
+        if fault.rank is not None or fault.replica_id is not None:
+            who = fault.replica_id if fault.rank is None else port.beliefs.believer_of(fault.rank)
+            return next((each for each in serving if each.replica_id == who), None)
+        stream = self._world.streams.once(fault.kind, fault.deployment, repr(fault.at))
+        return stream.choice(serving) if serving else None
 
     def _tell(self, deployment: str | None, text: str, node: str | None = None) -> None:
         self._world.story.tell(self._world.loop.now, "fault", deployment, text, node=node)
@@ -225,6 +240,9 @@ class Schedule:
             self._world.lose_node(node_id)
         else:
             self._world.bring_node_back(node_id)
+
+
+_VERBS: dict[type[object], str] = {ReplicaCrash: "crash", ReplicaHang: "hang", ReplicaUnready: "take no requests"}
 
 
 def _seconds(for_s: float | None) -> float:

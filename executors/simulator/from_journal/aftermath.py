@@ -17,13 +17,15 @@ from rankcore.events import (
     NodeUncordoned,
     ReplaceRequested,
     ReplicaDied,
+    ReplicaReady,
     ReplicaStartFailed,
     ReplicaUnhealthy,
+    ReplicaUnready,
     RetryRequested,
     SpecChanged,
     StopRequested,
 )
-from rankcore.values import NodeId
+from rankcore.values import NodeId, ReplicaId
 
 Plain: TypeAlias = dict[str, Any]
 
@@ -59,6 +61,7 @@ class Aftermath:
         self._epoch = 0
         self._lost: dict[NodeId, Plain] = {}
         self._cordoned: dict[NodeId, Plain] = {}
+        self._unready: dict[ReplicaId, Plain] = {}
 
     def begin(self, states: Iterable[DeploymentState], at: float) -> None:
         """The moment has come: what is cordoned or drained by then goes on so."""
@@ -91,6 +94,8 @@ class Aftermath:
                     ended["for_s"] = cause.at - ended["at"]
             case ReplicaDied() if before is not None:
                 self._died(cause, before)
+            case ReplicaUnready() | ReplicaReady() if before is not None:
+                self._served(cause, before, step.state)
             case SpecChanged() if before is not None and step.state.spec is not before.spec:
                 self._changed(cause, before.spec)
             case DeleteRequested() if before is not None and step.state.status is not before.status:
@@ -123,6 +128,18 @@ class Aftermath:
         if replica is not None and replica.told is not None and replica.leaving is None:
             fault = {"kind": "replica_crash", "at": cause.at, "deployment": before.spec.name, "rank": replica.told.rank}
             self.faults.append(fault)
+
+    def _served(self, cause: ReplicaUnready | ReplicaReady, before: DeploymentState, after: DeploymentState) -> None:
+        """What took no requests for a while does so again, whoever has its rank then."""
+        was, now = (state.replicas.get(cause.replica_id) for state in (before, after))
+        if was is None or now is None or now.told is None or (was.unready is None) is (now.unready is None):
+            return
+        if now.unready is not None:
+            fault = {"kind": "replica_unready", "at": cause.at, "deployment": after.spec.name, "rank": now.told.rank}
+            self._unready[cause.replica_id] = fault
+            self.faults.append(fault)
+        elif (begun := self._unready.pop(cause.replica_id, None)) is not None:
+            begun["for_s"] = cause.at - begun["at"]
 
     def _changed(self, cause: SpecChanged, before: DeploymentSpec) -> None:
         was, wanted = fields_of(before, CHANGEABLE), fields_of(cause.spec, CHANGEABLE)

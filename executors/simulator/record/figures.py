@@ -100,6 +100,7 @@ class DeploymentFigures:
         unserved: What of it each rank had, by rank.
         replica_starts: Processes that came up.
         replica_crashes: Replicas that ended without having been told to, with their node or alone; failed starts apart.
+        replicas_unready: How often one that was ready took no requests for a while.
         start_failures: Replicas whose start-up code failed.
         controller_messages_refused: Commands of a replaced controller that the executor or a replica refused.
         gpu_hours: GPUs that replicas occupied, from placement to end.
@@ -126,6 +127,7 @@ class DeploymentFigures:
     unserved: tuple[Unserved, ...]
     replica_starts: int
     replica_crashes: int
+    replicas_unready: int
     start_failures: int
     controller_messages_refused: int
     gpu_hours: float
@@ -143,6 +145,7 @@ class Tally:
     reconfigures_sent: int = 0
     replica_starts: int = 0
     replica_crashes: int = 0
+    replicas_unready: int = 0
     start_failures: int = 0
     refused: int = 0
     gpu_seconds: float = 0.0
@@ -177,6 +180,7 @@ def figures_of(
         unserved=by_rank,
         replica_starts=tally.replica_starts,
         replica_crashes=tally.replica_crashes,
+        replicas_unready=tally.replicas_unready,
         start_failures=tally.start_failures,
         controller_messages_refused=tally.refused,
         gpu_hours=tally.gpu_seconds / 3600.0,

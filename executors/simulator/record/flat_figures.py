@@ -29,6 +29,7 @@ LABELS = {
     "start_failures": "failed starts",
     "replica_starts": "replica starts",
     "replica_crashes": "replica crashes",
+    "replicas_unready": "replicas unready",
     "controller_messages_refused": "messages of a replaced controller",
     "gpu_hours": "GPU-hours",
     "scaling.scale_events": "scale events",

@@ -39,6 +39,8 @@ EVENTFUL = frozenset(
         NoteKind.BUNDLE_LOST,
         NoteKind.BUNDLE_RESTORED,
         NoteKind.REPLICA_FAILED,
+        NoteKind.REPLICA_UNREADY,
+        NoteKind.REPLICA_READY_AGAIN,
         NoteKind.FAILURE_OVER,
         NoteKind.STALE_EPOCH,
     }

@@ -25,6 +25,7 @@ class Phase(StrEnum):
     MOVING = "moving"
     RECONFIGURING = "reconfiguring"
     HUNG = "hung"
+    UNREADY = "unready"
     DRAINING = "draining"
 
 

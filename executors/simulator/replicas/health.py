@@ -48,13 +48,16 @@ class HealthChecks:
         for replica_id in tuple(self._silent):
             self._watch(processes[replica_id])
 
-    def _watch(self, process: SimulatedProcess) -> None:
+    def next_check(self, process: SimulatedProcess) -> float:
+        """When a replica that was ready is asked next."""
         assert process.ready_at is not None, "only a replica that was ready is checked"
+        first, period_s = max(process.ready_at, self._began_at), self.spec.health_check_period_s
+        return first + math.ceil((self._loop.now - first) / period_s) * period_s
+
+    def _watch(self, process: SimulatedProcess) -> None:
         self._watches += 1
         self._silent[process.replica_id] = self._watches
-        first, period_s = max(process.ready_at, self._began_at), self.spec.health_check_period_s
-        asked_at = first + math.ceil((self._loop.now - first) / period_s) * period_s
-        self._loop.at(asked_at + self.spec.health_check_timeout_s, self._is_overdue, process, self._watches)
+        self._loop.at(self.next_check(process) + self.spec.health_check_timeout_s, self._is_overdue, process, self._watches)
 
     def _is_overdue(self, process: SimulatedProcess, watch: int) -> None:
         if self._silent.get(process.replica_id) != watch:

@@ -22,6 +22,7 @@ class KnownReplica:
         ready: Whether its start-up is over, or its preparation.
         seen_at: When it was placed, or reported that it is.
         busy_s: How long it has been doing what it does.
+        unready: Why it takes no requests, though it is ready; None: it takes them.
     """
 
     start: StartReplica
@@ -29,6 +30,7 @@ class KnownReplica:
     ready: bool
     seen_at: float
     busy_s: float
+    unready: str | None = None
 
     @classmethod
     def of(cls, state: DeploymentState, replica: Replica, now: float) -> Self:
@@ -53,6 +55,7 @@ class KnownReplica:
             ready=replica.state is not ReplicaState.STARTING or adopts,
             seen_at=replica.seen_at,
             busy_s=max(0.0, now - begun_at) if busy else 0.0,
+            unready=replica.unready.reason if replica.unready is not None else None,
         )
 
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 import attrs
 
@@ -21,9 +22,9 @@ from executors.simulator.scenario.hardware import megabytes
 from executors.simulator.scenario.model import Deployment
 from executors.simulator.streams import Streams
 from rankcore.commands import KillReplica, QueryReplica, ReconfigureReplica, StartReplica, StopReplica
-from rankcore.events import Event, ReplicaDied, ReplicaMissing, ReplicaStartFailed, ReplicaStopped
+from rankcore.events import Event, ReplicaDied, ReplicaMissing, ReplicaReady, ReplicaStartFailed, ReplicaStopped, ReplicaUnready
 from rankcore.replica.beliefs import RankChange
-from rankcore.replica.messages import Message, Reaction, ReplicaChange, receive, started, user_code_ended
+from rankcore.replica.messages import Message, Reaction, ReplicaChange, readiness_checked, receive, started, user_code_ended
 from rankcore.replica.replica import Drain, End, Refused, ReplicaHalf, RunUserCode
 from rankcore.values import NodeId, ReplicaId
 
@@ -43,6 +44,12 @@ class Surroundings:
     troubles: Troubles
 
 
+class Tell(Protocol):
+    """Has a process tell what has happened; `kept`: it is said until it is heard."""
+
+    def __call__(self, process: SimulatedProcess, event: Event, *, kept: bool = False) -> None: ...  # noqa: D102
+
+
 class Lives:
     """Lets replicas live, and tells what they say and how they end.
 
@@ -55,6 +62,7 @@ class Lives:
         processes: All replicas that were asked for and have not ended, in the order in which they were.
         ended: Ids of those that have, or never were and were told to end.
         on_node: How many have a place on each node.
+        looks: How many health checks are to come that may find that a replica takes no requests, or takes them again.
     """
 
     def __init__(
@@ -64,12 +72,13 @@ class Lives:
         requests: RequestQueue,
         watch: Watch,
         health: HealthChecks,
-        tell: Callable[[SimulatedProcess, Event], None],
+        tell: Tell,
         came_up: Callable[[SimulatedProcess], None],
     ) -> None:
         self.processes: dict[ReplicaId, SimulatedProcess] = {}
         self.ended: set[ReplicaId] = set()
         self.on_node: Counter[NodeId] = Counter()
+        self.looks = 0
         self._begun: Counter[int] = Counter()
         self._deployment = deployment
         self._loop = around.loop
@@ -115,6 +124,9 @@ class Lives:
             if known.ready:
                 process.replica, _ = user_code_ended(replica, self._loop.now)
                 self._requests.accept(process.replica_id)
+                if known.unready is not None:  # nobody knows for how long
+                    process.unready = 1
+                    process.replica, _ = readiness_checked(process.replica, self._loop.now, known.unready)
                 if process.replica.ready:
                     process.ready_at = known.seen_at
             else:
@@ -291,6 +303,35 @@ class Lives:
         self.end(process)
         self._tell(process, ReplicaDied(replica_id=process.replica_id, reason="crashed", at=self._loop.now))
 
+    def become_unready(self, process: SimulatedProcess) -> None:
+        """A replica takes no requests any more; its next health check finds out."""
+        process.unready += 1
+        self._watch.tally.replicas_unready += process.unready == 1
+        self._look_soon(process)
+
+    def become_ready(self, process: SimulatedProcess) -> None:
+        """What kept it from taking requests is over."""
+        process.unready -= 1
+        self._look_soon(process)
+
+    def _look_soon(self, process: SimulatedProcess) -> None:
+        if not process.ended:
+            self._watch.holds(self._loop.now, process)
+            self.looks += 1
+            self._loop.at(self._health.next_check(process), self._look, process)
+
+    def _look(self, process: SimulatedProcess) -> None:
+        """Its health check is there; one that hangs answers nothing, until it is itself again."""
+        self.looks -= 1
+        if process.ended or process.hangs:
+            return
+        assert process.replica is not None, "only a replica that was ready is checked"
+        problem = "it takes no requests" if process.unready else None
+        process.replica, reactions = readiness_checked(process.replica, self._loop.now, problem)
+        for news in reactions:
+            assert isinstance(news, (ReplicaUnready, ReplicaReady)), f"{news} says nothing of its readiness"
+            self._tell(process, news, kept=True)  # the next check would say it again
+
     def hang(self, process: SimulatedProcess) -> None:
         """A replica does nothing any more, and what it was doing stands still."""
         if process.pauses is None:
@@ -313,6 +354,8 @@ class Lives:
             left_s = process.pauses.left_s(work.began_at, work.takes_s, self._loop.now)
             self._loop.after(left_s, self._worked, process, work)
         self._receive_early(process)
+        if process.ready_at is not None:
+            self._look_soon(process)
 
     def end_with(self, node: SimulatedNode) -> tuple[SimulatedProcess, ...]:
         """End what is on a node, and tell nothing; returns what that was."""

@@ -45,6 +45,7 @@ class SimulatedProcess:
         known_in_epoch: The controller's epoch that was told where it is; None: none was.
         ended: Whether it is over; what was scheduled for it no longer counts.
         draws: How many durations have been drawn for it.
+        unready: How many faults keep it from taking requests.
         had_s: How much of what takes its time next is over already.
     """
 
@@ -65,6 +66,7 @@ class SimulatedProcess:
     known_in_epoch: int | None = None
     ended: bool = False
     draws: int = 0
+    unready: int = 0
     had_s: float = 0.0
 
     @property

@@ -90,4 +90,6 @@ def _phase(process: SimulatedProcess) -> Phase:
         return Phase.HUNG
     if replica.draining:
         return Phase.DRAINING
+    if replica.ready and process.unready:
+        return Phase.UNREADY
     return Phase.RUNNING if replica.ready else Phase.STARTING

@@ -89,6 +89,7 @@ another colour for another replica</li><li><i class="k starting"></i>starting</l
 <li><i class="k waiting"></i>waiting for room</li>
 <li><i class="k moving"></i>moving: told of another rank</li><li><i class="k reconfiguring"></i>reconfiguring</li>
 <li><i class="k draining"></i>draining</li><li><i class="k hung"></i>hung</li>
+<li><i class="k unready"></i>unready: takes no requests</li>
 <li><i class="k vacant"></i>vacant, though wanted</li><li><i class="k size"></i>world size</li>
 <li><i class="k ctl"></i>no controller</li><li><i class="k fault"></i>fault</li><li><i class="k change"></i>change</li></ul>"""
 

@@ -95,6 +95,7 @@ def _of_replicas(figures: DeploymentFigures) -> Sequence[FigureLine]:
         ("world size", f"{figures.world_size:,}"),
         ("replica starts", f"{figures.replica_starts:,}"),
         ("replica crashes", f"{figures.replica_crashes:,}"),
+        ("replicas unready for a while", f"{figures.replicas_unready:,}"),
         ("failed starts", f"{figures.start_failures:,}"),
         ("reconfigures", reconfigures(figures)),
         ("messages of an old epoch", f"{figures.controller_messages_refused:,}"),

@@ -58,6 +58,27 @@ class ReplicaHang:
 
 
 @attrs.frozen(kw_only=True)
+class ReplicaUnready:
+    """A replica takes no requests for a while, chosen as for replica_crash; it lives, and finishes those that it has.
+
+    The first health check of its deployment after that finds out, and the first after `for_s` that it is over.
+
+    Attributes:
+        for_s: How long; None: for ever.
+    """
+
+    kind: ClassVar[str] = "replica_unready"
+    at: Moment
+    deployment: str = attrs.field(validator=name)
+    rank: int | None = attrs.field(default=None, validator=optional(integer(0, COUNT_MAX)))
+    replica_id: str | None = attrs.field(default=None, validator=optional(name))
+    for_s: float | None = attrs.field(default=None, validator=optional(number(above=0.0)))
+
+    def __attrs_post_init__(self) -> None:
+        _check_one_replica(self)
+
+
+@attrs.frozen(kw_only=True)
 class StartFailure:
     """The user's start-up code raises at its end, in replicas of a deployment whose start-up begins from now on.
 
@@ -300,13 +321,15 @@ Fault: TypeAlias = (
     | NodePreemption
     | CrashAfterReady
     | ConfigFails
+    | ReplicaUnready
 )
 OF_WEIGHTS = (LoadFailure, MemoryShrinks)
 WITH_RESIDENCY = (ReplicaCrash, NodeLoss, ControllerCrash, *OF_WEIGHTS)
 """What can happen to deployments whose weights may be COLD; a replica that crashes is then the oldest on GPUs."""
 _PLANNED = (NodeCordon, NodeDrain, NodePreemption)
 _OF_CODE = (StartFailure, SlowStart, CrashAfterReady, ConfigFails)
-_PINNED = (ReplicaCrash, ReplicaHang, *_OF_CODE, NodeLoss, *_PLANNED, BundleLoss, NodePartition, ControllerCrash)
+_OF_REPLICAS = (ReplicaCrash, ReplicaHang, ReplicaUnready)
+_PINNED = (*_OF_REPLICAS, *_OF_CODE, NodeLoss, *_PLANNED, BundleLoss, NodePartition, ControllerCrash)
 FAULTS: dict[str, type[Any]] = {cls.kind: cls for cls in (*_PINNED, *OF_WEIGHTS)}
 
 RATE_TARGETS = {

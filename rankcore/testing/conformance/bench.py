@@ -31,6 +31,9 @@ class Bench(Protocol):
 
     patience_s: float
 
+    # Where replicas can tell that they take no requests there is one method more, `take_requests(yes: bool) -> None`: let user
+    # code take none from now on, wherever it is, or take them again. Without it the case about that is left out.
+
     def open(self, epoch: int) -> Any:
         """A controller of this epoch begins: raise the fence, and return its `Executor`, which has taken over all survivors.
 

@@ -52,6 +52,7 @@ class Line(Enum):
     WORLD_SIZE = "an executor keeps the newest AnnounceWorldSize and delivers it to every replica that exists or comes to exist"
     CLOCK = "an executor sends ClockAdvanced when the newest WakeAt is due"
     EXECUTE = "an executor begins to carry out a command, waits for nothing, and does not raise because of the world"
+    READINESS = "an executor tells that a replica takes no requests, and when it does again, and ends nobody for it"
     REPLICA_EPOCH = "a replica adopts a new epoch before it answers a query, and refuses commands of an older one"
     REPLICA_ORDER = "a replica never goes back to an older (epoch, revision)"
     REPLICA_BELIEF = "a replica changes its belief when it accepts a command, before user code runs"

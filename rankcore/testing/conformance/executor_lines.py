@@ -11,6 +11,7 @@ from rankcore.events import (
     ReplicaReported,
     ReplicaStartFailed,
     ReplicaStopped,
+    ReplicaUnready,
 )
 from rankcore.testing.conformance.contract import FIRST_EPOCH, LONG_S, ContractCase, Line, Seat
 
@@ -282,6 +283,26 @@ def a_command_to_somebody_unknown_raises_nothing(seat: Seat) -> None:
     seat.placed(0)
 
 
+# -- readiness
+
+
+def a_replica_that_takes_no_requests_is_told_and_lives_on(seat: Seat) -> None:
+    """So is that it takes them again; in between it says so to whoever asks. Left out where replicas cannot tell."""
+    take_requests = getattr(seat.bench, "take_requests", None)
+    if take_requests is None:
+        return
+    one = seat.running(0)
+    take_requests(False)
+    seat.expect(f"ReplicaUnready of {one}", lambda: bool(seat.told(ReplicaUnready, one)))
+    unready = seat.told(ReplicaUnready, one)[0]
+    seat.ask_for(ReplicaReported, QueryReplica(one, seat.epoch))
+    reports = {(event.ready, event.unready is None) for event in seat.told(ReplicaReported, one)}
+    seat.deny(f"(ready, takes requests) (True, False), found {reports}", reports != {(True, False)})
+    take_requests(True)
+    seat.expect(f"a later ReplicaReady of {one}", lambda: any(event.at > unready.at for event in seat.told(ReplicaReady, one)))
+    seat.deny(f"no end of {one}", bool(seat.ends(one)) or one not in seat.alive())
+
+
 EXECUTOR_CASES: tuple[ContractCase, ...] = (
     ContractCase(Line.FENCE, a_start_of_an_older_epoch_comes_to_nothing),
     ContractCase(Line.FENCE, a_stop_and_a_kill_of_an_older_epoch_end_nobody),
@@ -312,6 +333,7 @@ EXECUTOR_CASES: tuple[ContractCase, ...] = (
     ContractCase(Line.WORLD_SIZE, an_overtaken_world_size_is_not_kept),
     ContractCase(Line.CLOCK, an_alarm_rings),
     ContractCase(Line.CLOCK, a_later_alarm_replaces_the_earlier),
+    ContractCase(Line.READINESS, a_replica_that_takes_no_requests_is_told_and_lives_on),
     ContractCase(Line.EXECUTE, a_start_of_user_code_is_not_waited_for),
     ContractCase(Line.EXECUTE, a_command_to_somebody_unknown_raises_nothing),
 )

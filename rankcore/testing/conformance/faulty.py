@@ -10,7 +10,7 @@ from typing import Any, cast
 import attrs
 
 from rankcore.commands import Command, StartReplica, StopReplica
-from rankcore.events import NEVER_LOST, ClockAdvanced, Event, ReplicaStopped
+from rankcore.events import NEVER_LOST, ClockAdvanced, Event, ReplicaReady, ReplicaStopped, ReplicaUnready
 from rankcore.testing.conformance.bench import Bench, Executor
 from rankcore.values import ReplicaId
 
@@ -40,8 +40,9 @@ class Faults:
 class FaultyExecutor:
     """Keeps the contract if the wrapped one does, and no more than that.
 
-    Final news and news of bundles is never lost, though it may be late and come twice; nothing is made up; every command that
-    gets lost is one that the core repeats. `ClockAdvanced` is not touched: the alarm is the controller's own.
+    Final news, and news of bundles and of lost readiness, is never lost, though it may be late and come twice; nothing is made
+    up; every command that gets lost is one that the core repeats. `ClockAdvanced` is not touched: the alarm is the
+    controller's own.
 
     The same seed makes the same choices: each is drawn from the seed and from what it is about (the kind of news, the replica,
     the how-manieth), and not from the order in which replicas happen to answer.
@@ -62,6 +63,7 @@ class FaultyExecutor:
         self._now = now
         self._faults = faults if faults is not None else Faults()
         self._seen: Counter[tuple[str, str]] = Counter()
+        self._unready: set[ReplicaId] = set()
         self._last_said: dict[ReplicaId, Event] = {}
         self._held: list[tuple[float, int, Event]] = []
         self._numbers = count()
@@ -92,7 +94,9 @@ class FaultyExecutor:
         kind, whose = type(event).__name__, str(getattr(event, "replica_id", ""))
         about = (kind, whose, self._seen[kind, whose])
         self._seen[kind, whose] += 1
-        kept = isinstance(event, NEVER_LOST)
+        if isinstance(event, ReplicaUnready):
+            self._unready.add(whose)
+        kept = isinstance(event, NEVER_LOST) or (isinstance(event, ReplicaReady) and whose in self._unready)
         if kept or not self._happens(self._faults.lost, "lost", *about):
             late = self._happens(self._faults.late, "late", *about)
             self._hold(event, now + (self._draw("by", *about) * self._faults.late_s if late else 0.0))

@@ -26,6 +26,7 @@ class Book:
         revisions: Of its replicas.
         nodes: Those that it knows, in the order in which it came to know them.
         marks: The instants that news is compared with: what is known of nodes and bundles since when.
+        heard: The same of replicas, since when it is known whether they are ready.
         read: By the names that matter to it.
     """
 
@@ -40,4 +41,5 @@ class Book:
         if bundles.group_id is not None:
             marks += [bundles.since, *(news.at for _, news in bundles.news.items())]
         self.marks = frozenset(instant_of(at) for at in marks if at >= 0.0)
+        self.heard = frozenset(instant_of(each.readiness_at) for each in state.replicas.values() if each.readiness_at >= 0.0)
         self.read: dict[object, bytes] = {}

@@ -37,6 +37,7 @@ BUDGETS = (
     "replacements",
     "failures",
     "suspicions",
+    "unreadies",
     "restarts",
     "duplicates",
     "losses",
@@ -94,6 +95,7 @@ class Bounds:
         replacements: Replicas that are to be replaced, by name.
         failures: Starts and reconfigurations that fail.
         suspicions: Replicas that are called unhealthy and are not.
+        unreadies: Replicas that take no requests. That is over at any later time.
         restarts: Crashes of the controller, each followed by a recovery; at any moment, so also while one is under way.
         duplicates: Crashes of the controller after which one replica believes a rank of another's.
         losses: Messages that are lost; final news never is (section 2.4).
@@ -138,6 +140,7 @@ class Bounds:
     replacements: int = 0
     failures: int = 0
     suspicions: int = 0
+    unreadies: int = 0
     restarts: int = 0
     duplicates: int = 0
     losses: int = 0

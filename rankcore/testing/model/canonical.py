@@ -9,7 +9,7 @@ move, so it is enough to explore one of them:
 - **Node ids** count in the order in which the core came to know the nodes, but where bundles or room are on them.
 - **Timers** count by how far they are from the clock, and only while something waits for them.
 - **The moments of news** count only by their order: how many of those under way are older than a node's last loss, or than
-  the newest that is known of a bundle.
+  the newest that is known of a bundle, or of a replica's readiness where that can be lost.
 - **Indexes** are left out: after each step they are recomputed and compared (`rankcore.invariants`).
 - Entries that have lost their meaning (ids of the gone that nobody mentions) are left out.
 """
@@ -29,7 +29,9 @@ from rankcore.events import (
     NodeDrainRequested,
     NodeLost,
     ReplicaPlaced,
+    ReplicaReady,
     ReplicaReported,
+    ReplicaUnready,
 )
 from rankcore.replica.beliefs import RankChange
 from rankcore.spec import DeploymentSpec
@@ -69,6 +71,7 @@ def canonical(world: RankWorld) -> bytes:
             _change(names, each.waiting),
             each.failure is not None,
             each.asked,
+            each.unready is not None,
             each.replica_id in world.excused,
             each.bundles,
             each.group_id,
@@ -125,6 +128,7 @@ def _event(names: Names, event: Event) -> tuple[object, ...]:
             event.version,
             event.restart_token,
             event.ready,
+            event.unready is not None,
             event.prepared,
             event.draining,
             event.config_id,
@@ -132,6 +136,8 @@ def _event(names: Names, event: Event) -> tuple[object, ...]:
         )
         where = names.nodes[event.node_id], event.group_id, event.bundles
         return kind, about, names.moment(event.at), names.epochs[event.epoch], *where, *says
+    if isinstance(event, (ReplicaReady, ReplicaUnready)):
+        return kind, about, names.moment(event.at) if names.hears else 0
     return kind, about, names.revisions.get(getattr(event, "revision", 0), 0)
 
 
@@ -255,6 +261,8 @@ class _CanonicalReader:
             None if pending is None else (type(pending).__name__, clock - int(replica.sent_at)),
             self.age(replica),
             self.readiness(replica),
+            replica.unready is not None,
+            self.moment(replica.readiness_at) if self.names.hears else 0,
             replica.leaving,
             replica.bundles,
             replica.group_id,
@@ -266,6 +274,8 @@ class _CanonicalReader:
         spec, ready_at = self.whole.spec, replica.ready_at
         if ready_at is None or not replica.routed:
             return -1
+        if replica.unready is not None:
+            return 0  # it counts anew
         return min(int(self.whole.clock) - int(ready_at), spec.min_ready_s)
 
     def age(self, replica: Replica) -> int:

@@ -41,7 +41,7 @@ from rankcore.testing.model import machines, restarts
 from rankcore.testing.model import world as worlds
 from rankcore.testing.model.book import INSTANT_S
 from rankcore.testing.model.bounds import BUDGETS
-from rankcore.testing.model.process import fail, finish
+from rankcore.testing.model.process import fail, finish, look
 from rankcore.testing.model.steps import Told, recovered
 from rankcore.testing.model.world import LOST, RankWorld
 from rankcore.values import DEPLOY_FAILED, ReplicaId, age_key
@@ -76,7 +76,8 @@ def moves(world: RankWorld) -> Iterator[Move]:
     for move in _fair(world):
         calm = False
         yield move
-    lost = _restorations(world) if world.bundles or world.rooms or world.cordons else iter(())
+    may_return = world.bundles or world.rooms or world.cordons or world.bounds.unreadies
+    lost = _restorations(world) if may_return else iter(())
     if world.bounds.parking or machines.is_parked(
         world
     ):  # whoever finds no room is asked for again and again, so that time alone would pass for ever
@@ -139,6 +140,9 @@ def _restorations(world: RankWorld) -> Iterator[Move]:
     for node, cordon in enumerate(world.cordons):
         if cordon is not None:
             yield Move("uncordon", node)
+    for index, replica in enumerate(world.replicas):
+        if replica.unready is not None and not replica.draining:
+            yield Move("ready again", index)
 
 
 def _wishes(world: RankWorld) -> Iterator[Move]:
@@ -195,6 +199,9 @@ def _breakages(world: RankWorld) -> Iterator[Move]:
         yield from (Move(how, index, costs="exits") for how in ("exit", "vanish") for index, _ in everybody)
     if _may(world, "suspicions"):
         yield from (Move("suspect", index, costs="suspicions") for index, _ in everybody)
+    if _may(world, "unreadies"):
+        serving = [index for index, each in everybody if each.ready and not each.draining and each.unready is None]
+        yield from (Move("unready", index, costs="unreadies") for index in serving)
     if _may(world, "node_losses"):
         used: set[str | None] = {replica.node_id for replica in world.replicas}
         if world.bundles:  # of an empty node it matters what the controller takes to be there
@@ -299,6 +306,13 @@ def _suspect(world: RankWorld, replica: ReplicaHalf) -> Made:
     return worlds.said(world, ReplicaUnhealthy(replica_id=replica.replica_id, reason="silent", at=world.now)), ()
 
 
+def _look(world: RankWorld, move: Move) -> Made:
+    """A replica cannot take requests, or can again; what it says is after all that has happened."""
+    world, at = worlds.next_instant(world)
+    replica = world.replicas[move.index]
+    return worlds.replied(world, replica, look(replica, at, "cold" if move.kind == "unready" else None)), ()
+
+
 def _restart(world: RankWorld) -> Made:
     after, result = restarts.restarted(world)
     return after, (recovered(world.state, result),)
@@ -401,6 +415,7 @@ _MAKE: dict[str, Callable[[RankWorld, Move], Made]] = {
     "crash": lambda world, move: _crash(world, world.replicas[move.index]),
     "fail": lambda world, move: _fail(world, world.replicas[move.index]),
     "suspect": lambda world, move: _suspect(world, world.replicas[move.index]),
+    **dict.fromkeys(("unready", "ready again"), _look),
     "exit": lambda world, move: _exit(world, world.replicas[move.index]),
     "vanish": lambda world, move: _vanish(world, world.replicas[move.index]),
     "refuse": _refuse,

@@ -18,7 +18,7 @@ from rankcore.events import (
 )
 from rankcore.replica.beliefs import NEVER
 from rankcore.testing.model.book import Book, age, instant_of
-from rankcore.testing.model.world import RankWorld
+from rankcore.testing.model.world import RankWorld, is_of_readiness
 from rankcore.values import NodeId
 
 MARKS = (NodeLost, NodeChanged, NodeCordoned, NodeDrainRequested, BundleLost, BundleRestored)
@@ -36,6 +36,7 @@ class Names:
         nodes: In the order in which the controller came to know them, then the others; as they are, where more is on them than
             replicas.
         marks: Instants that news under way is before, at or after.
+        hears: Whether it counts when a replica said that it is ready, or is not.
         losses: Of nodes, under way, the oldest first.
     """
 
@@ -54,12 +55,16 @@ class Names:
         self.revisions = numbered(sorted(revisions))
         self.epochs = numbered(sorted(epochs, reverse=True))
         self.nodes = self._name_nodes(world, book)
-        timed = [each for each in world.events if isinstance(each, TIMED)]
+        heard = [each for each in world.events if is_of_readiness(world, each)]
+        timed = [*heard, *(each for each in world.events if isinstance(each, TIMED))]
         marks = {instant_of(each.at) for each in timed if isinstance(each, MARKS)}
-        if timed and book.marks:
+        marks.update(instant_of(each.at) for each in heard)
+        known = book.marks | book.heard if world.bounds.unreadies else book.marks
+        if timed and known:
             first = min(instant_of(each.at) for each in timed)
-            marks.update(instant for instant in book.marks if instant >= first)
+            marks.update(instant for instant in known if instant >= first)
         self.marks = tuple(sorted(marks))
+        self.hears = world.bounds.unreadies > 0
         losses = (event for event in timed if isinstance(event, NodeLost))
         self.losses = tuple((event.node_id, event.at) for event in sorted(losses, key=lambda event: event.at))
 

@@ -3,7 +3,7 @@
 from typing import TypeAlias
 
 from rankcore.events import Event, ReplicaStartFailed, ReplicaStopped
-from rankcore.replica.messages import Message, Reaction, user_code_ended
+from rankcore.replica.messages import Message, Reaction, readiness_checked, user_code_ended
 from rankcore.replica.messages import receive as react
 from rankcore.replica.replica import Drain, End, Refused, ReplicaHalf, RunUserCode
 
@@ -29,6 +29,12 @@ def fail(replica: ReplicaHalf, at: float) -> Outcome:
     if replica.rank is None:
         return None, (ReplicaStartFailed(replica_id=replica.replica_id, reason="boom", at=at),)
     return _carried_out(*user_code_ended(replica, at, "boom"), at)
+
+
+def look(replica: ReplicaHalf, at: float, problem: str | None) -> Outcome:
+    """Whether user code can take requests was looked at; `problem`: why it cannot."""
+    after, reactions = readiness_checked(replica, at, problem)
+    return _carried_out(after, reactions, at) if reactions else (after, ())
 
 
 def _carried_out(replica: ReplicaHalf, reactions: tuple[Reaction, ...], at: float) -> Outcome:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from rankcore.book.slots import RUNNING
 from rankcore.invariants import Violation
 from rankcore.invariants.stall import is_updating
 from rankcore.invariants.states import live
@@ -24,6 +25,7 @@ def broken_by(before: RankWorld, after: RankWorld, steps: Iterable[Told]) -> lis
     if after.state is not before.state:
         found += _told_the_world_size(after)
         found += _generations_known(after)
+        found += _readiness_known(after)
     if after.replicas is not before.replicas:
         found += _believed_once(after)
         found += _alone_on_bundles(after.replicas)
@@ -59,6 +61,16 @@ def _generations_known(world: RankWorld) -> Iterable[Violation]:
                 yield Violation(
                     "V10", f"{replica.replica_id} has token {replica.restart_token!r}, in the book {booked.generation}"
                 )
+
+
+def _readiness_known(world: RankWorld) -> Iterable[Violation]:
+    """V16: once all that was said has been heard, requests go to those that take them, and to no others."""
+    if not world.bounds.unreadies or world.events or world.state.tables.recovery.unreported:
+        return
+    for replica in world.replicas:
+        booked = world.state.replicas.get(replica.replica_id)
+        if booked is not None and booked.state in RUNNING and (booked.unready is None) is not (replica.unready is None):
+            yield Violation("V16", f"{replica.replica_id} says {replica.unready!r}, in the book {booked.unready}")
 
 
 def _alone_on_bundles(replicas: tuple[ReplicaHalf, ...]) -> Iterable[Violation]:

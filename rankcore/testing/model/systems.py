@@ -196,6 +196,16 @@ SMALL: dict[str, Bounds] = {
         replicas=2, healthy=True, configs=1, updates=1, failures=2, rollback=True, total=4, min_ready_s=1.0
     ),
     "min-ready-restarts": Bounds(replicas=2, healthy=True, updates=1, crashes=1, restarts=1, min_ready_s=1.0),
+    # who is not ready for a while
+    "unready": Bounds(replicas=2, healthy=True, unreadies=2, crashes=1, restarts=1, total=2),
+    "unready-starting": Bounds(replicas=1, unreadies=2, delays=1, restarts=1, total=3),
+    "unready-updates": Bounds(replicas=2, healthy=True, unreadies=1, updates=1, max_unavailable=1),
+    "unready-configs": Bounds(replicas=1, healthy=True, unreadies=2, configs=1, min_ready_s=1.0),
+    "unready-handover": Bounds(
+        replicas=2, healthy=True, unreadies=1, updates=1, failures=1, total=3, max_surge=1, hand_over="prepared"
+    ),
+    "unready-overlap": Bounds(replicas=1, healthy=True, unreadies=2, updates=1, restarts=1, total=3, **OVERLAP),
+    "unready-drains": Bounds(replicas=2, nodes=2, healthy=True, unreadies=1, drains=1),
     # nodes that are cordoned, drained, or to be lost at a time that is known
     "cordons": Bounds(replicas=2, nodes=2, healthy=True, cordons=1, crashes=1, changes=1, total=2),
     "cordons-starting": Bounds(replicas=2, nodes=2, cordons=1),

@@ -67,7 +67,7 @@ _ABOUT: dict[str, Callable[[RankWorld, Move], str]] = {
     "start": lambda world, move: f"{_whom(world, move)} on {world.bounds.node_ids[move.other]}",
     "refuse": _whom,
     "find no room": _whom,
-    **dict.fromkeys(("finish", "end", "crash", "exit", "vanish", "fail", "suspect"), _replica),
+    **dict.fromkeys(("finish", "end", "crash", "exit", "vanish", "fail", "suspect", "unready", "ready again"), _replica),
     "confuse": lambda world, move: f"{_replica(world, move)} with {world.replicas[move.other].replica_id}",
     **dict.fromkeys(("stop", "replace"), lambda world, move: booked(world, move.index)),
     **dict.fromkeys(("target", "partition"), lambda _, move: str(move.index)),

@@ -38,7 +38,17 @@ from rankcore.commands import (
 )
 from rankcore.core import deploy
 from rankcore.draft import Step
-from rankcore.events import Event, NodeCordoned, NodeDrainRequested, ReplicaDied, ReplicaMissing, ReplicaPlaced, ReplicaStopped
+from rankcore.events import (
+    Event,
+    NodeCordoned,
+    NodeDrainRequested,
+    ReplicaDied,
+    ReplicaMissing,
+    ReplicaPlaced,
+    ReplicaReady,
+    ReplicaStopped,
+    ReplicaUnready,
+)
 from rankcore.replica.messages import started as begun
 from rankcore.replica.replica import ReplicaHalf
 from rankcore.state import DeploymentState
@@ -139,15 +149,21 @@ def told(world: RankWorld, event: Event) -> tuple[RankWorld, Told]:
 
 def said(world: RankWorld, *events: Event) -> RankWorld:
     """These events are under way."""
-    known = {_gist(event) for event in world.events}
-    new = tuple(event for event in events if _gist(event) not in known)
+    known = {_gist(world, event) for event in world.events}
+    new = tuple(event for event in events if _gist(world, event) not in known)
     return replace(world, events=world.events + new) if new else world
 
 
-def _gist(event: Event) -> tuple[object, ...]:
+def _gist(world: RankWorld, event: Event) -> tuple[object, ...]:
     """Events that say the same; when it happened counts only where something may have come before or after."""
-    instant = instant_of(event.at) if hasattr(event, "node_id") or hasattr(event, "bundles") else 0.0
+    counts = hasattr(event, "node_id") or hasattr(event, "bundles") or is_of_readiness(world, event)
+    instant = instant_of(event.at) if counts else 0.0
     return type(event), instant, *(value for name, value in attrs.asdict(event, recurse=False).items() if name != "at")
+
+
+def is_of_readiness(world: RankWorld, event: Event) -> bool:
+    """Whether it says that a replica is ready or is not, where that can change."""
+    return world.bounds.unreadies > 0 and isinstance(event, (ReplicaReady, ReplicaUnready))
 
 
 def without_command(world: RankWorld, index: int) -> RankWorld:

@@ -24,6 +24,7 @@ def heal(world: World) -> None:
         world.uncordon(index)
         world.events.append(NodeChanged(node_id=node_id, capacity=ROOM, at=world.now))
     world.restore_bundles(0, everything=True)
+    world.look_at_all()
     for _ in range(ROUNDS_MAX):
         _calm(world)
         wake_at = world.state.wake_at

@@ -57,6 +57,7 @@ MOVES: dict[str, Callable[[World, int], object]] = {
     "replica crashes": lambda world, argument: world.crash(argument),
     "replica fails": lambda world, argument: world.work(argument, fail=True),
     "replica is suspected": lambda world, argument: world.suspect(argument),
+    "replica is ready or not": lambda world, argument: world.look(argument),
     "node is lost": lambda world, argument: world.lose_node(argument),
     "node has other room": lambda world, argument: world.say_capacity(argument, argument % 5),
     "bundle is lost": lambda world, argument: world.lose_bundles(argument, everything=argument % 32 == 31),

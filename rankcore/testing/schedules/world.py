@@ -20,13 +20,16 @@ from rankcore.events import (
     NodeUncordoned,
     ReplaceRequested,
     ReplicaDied,
+    ReplicaReady,
     ReplicaUnhealthy,
+    ReplicaUnready,
     RetryRequested,
     SpecChanged,
     StopRequested,
     TrialRequested,
 )
 from rankcore.invariants import check, check_step
+from rankcore.replica.messages import readiness_checked
 from rankcore.spec import DeploymentSpec
 from rankcore.state import DeploymentState
 from rankcore.testing.schedules.actor import Actor
@@ -43,6 +46,7 @@ HAPPENINGS = (
         "failed start",
         "failed reconfigure",
         "false suspicion",
+        "lost readiness",
         "node loss",
     ),
     *("bundle loss", "controller crash", "duplicate", "stop by name", "named victims", "retry", "delete"),
@@ -197,6 +201,25 @@ class World(Cluster):
         if self.actors:
             self.seen.add("false suspicion")
             self.events.append(ReplicaUnhealthy(replica_id=self._any(index).replica_id, reason="silent", at=self.now))
+
+    def look(self, index: int) -> None:
+        """A replica takes no requests for now, or, if it did not, takes them again; it says so, if it has started."""
+        if self.actors:
+            self.seen.add("lost readiness")
+            actor = self._any(index)
+            self._look(actor, "cold" if actor.replica.unready is None else None)
+
+    def look_at_all(self) -> None:
+        """All take requests; what was lost of that is said again, as with each health check."""
+        for actor in self.actors.values() if "lost readiness" in self.seen else ():
+            self._look(actor, None)
+            if actor.replica.ready and not actor.replica.draining:
+                self.events.append(ReplicaReady(replica_id=actor.replica_id, at=self.now))
+
+    def _look(self, actor: Actor, problem: str | None) -> None:
+        self.now += 1.0
+        actor.replica, said = readiness_checked(actor.replica, self.now, problem)
+        self.events += [event for event in said if isinstance(event, (ReplicaUnready, ReplicaReady))]
 
     def _any(self, index: int) -> Actor:
         return list(self.actors.values())[index % len(self.actors)]

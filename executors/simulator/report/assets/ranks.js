@@ -198,6 +198,7 @@ const PHASE_WORDS = {
   moving: "moving: told of another rank, not acknowledged yet",
   reconfiguring: "reconfiguring: told of another configuration, node rank or local rank, not acknowledged yet",
   hung: "hung: alive, but unhealthy",
+  unready: "unready: takes no requests for now",
   draining: "draining: finishes what it has, takes nothing new",
 };
 
@@ -228,7 +229,7 @@ function paintPhase(context, ink, segment, colour, x, y, width, h) {
   } else {
     context.fillStyle = colour;
     context.fill();
-    const stripe = { moving: ink.of.moving, reconfiguring: ink.of.card, hung: ink.of.bad }[phase];
+    const stripe = { moving: ink.of.moving, reconfiguring: ink.of.card, hung: ink.of.bad, unready: ink.of.soft }[phase];
     if (stripe) {
       context.fillStyle = ink.stripes(context, stripe, null, phase === "moving" ? 9 : 7, phase === "reconfiguring" ? 1.5 : 4);
       context.fill();

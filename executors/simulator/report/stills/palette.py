@@ -51,6 +51,7 @@ def pattern(phase: str, colour: int) -> str:
         "moving": (7.0, 3.2, "var(--moving)", 1.0),
         "reconfiguring": (5.0, 1.3, "var(--card)", 1.0),
         "hung": (6.0, 3.0, "var(--bad)", 1.0),
+        "unready": (6.0, 3.0, "var(--soft)", 1.0),
     }[phase]
     turn = -45 if phase == "draining" else 45
     return (

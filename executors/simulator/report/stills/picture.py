@@ -25,6 +25,7 @@ LEGEND: tuple[tuple[str, str], ...] = (
     ("reconfiguring", "reconfiguring"),
     ("draining", "draining"),
     ("hung", "hung"),
+    ("unready", "unready: takes no requests"),
     ("vacant", "vacant, though wanted"),
     ("controller down", "no controller"),
 )
@@ -69,7 +70,7 @@ def svg(title: str, parts: Sequence[str], height: float) -> str:
     inside = "\n".join(parts)
     patterns = "".join(
         pattern(phase, colour)
-        for phase in ("starting", "draining", "moving", "reconfiguring", "hung")
+        for phase in ("starting", "draining", "moving", "reconfiguring", "hung", "unready")
         for colour in range(COLOURS)
         if f"url(#{phase}{colour})" in inside
     )
