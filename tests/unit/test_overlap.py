@@ -328,6 +328,21 @@ def test_m5_one_that_nobody_wants_takes_a_vacant_rank_with_its_own_build() -> No
     assert {replica.version for replica in d.state.replicas.values()} == {"3"}
 
 
+def test_m5_who_waited_for_that_rank_is_not_left_to_succeed_one_who_is_to_stay() -> None:
+    """Rank 0 is of the version that is wanted again when its successor, of another, takes the rank of one without a place."""
+    d = overlapping(3)
+    successor = updated(d)
+    d.prepared(successor)
+    assert stopped(d) == ["llm#1.0"]
+    d.change(version="1")
+    assert d.state.tables.rollout.unwanted or d.state.replicas[successor].slot == 0
+    d.die("llm#1.2")
+    assert d.state.replicas[successor].slot == 2
+    d.settle()
+    assert d.status is DeploymentStatus.HEALTHY
+    assert {replica.version for replica in d.state.replicas.values()} == {"1"}
+
+
 def test_m5_a_successor_is_employed_for_a_rank_that_waits_for_a_place() -> None:
     d = overlapping(2)
     successor = updated(d)  # for rank 0
