@@ -397,7 +397,7 @@ class Controller:
 
     async def _ask_of_node(self, node: NodeInfo, event: CordonNews) -> CordonedNode:
         await self._cluster.cordons.ask(event)
-        return self._cluster.cordons.report(node.node_id, node.address, self._cluster.deployments.values())
+        return self._cluster.cordons.report(node.node_id, node, self._cluster.deployments.values())
 
     async def delete(self, deployments: tuple[str, ...]) -> None:
         """Delete deployments, and wait until they are gone. Repeatable."""
@@ -476,7 +476,6 @@ class Controller:
         settled = all(found.entry.ranks.status in SETTLED for found in there.values())
         cordons = self._cluster.cordons
         nodes = {} if settled and not cordons.nodes else await self._world.call(live_nodes)
-        addresses = {node_id: node.address for node_id, node in nodes.items()}
         waits_on = {} if settled else nodes
         workers = workers_of(self._cluster.state)
         return Status(
@@ -486,7 +485,7 @@ class Controller:
             journal=self._journal.path if self._journal is not None and not self._journal.broken else None,
             proxies=self._proxies.infos,
             deployments={name: self._info(each, waits_on, workers.get(name, ())) for name, each in sorted(there.items())},
-            cordons=tuple(cordons.report(each, addresses.get(each, ""), there.values()) for each in sorted(cordons.nodes)),
+            cordons=tuple(cordons.report(each, nodes.get(each), there.values()) for each in sorted(cordons.nodes)),
             left_alone=self._cluster.left_alone,
             memory=memory_of(self._cluster.state),
         )
@@ -656,7 +655,7 @@ class Controller:
         return DeploymentInfo(
             name=found.deployment,
             status=state.status,
-            message=entry.frozen or unsaved or known or entry.trouble or waiting or "; ".join(conditions),
+            message=entry.frozen or unsaved or entry.message(known) or waiting or "; ".join(conditions),
             world_size=state.world_size,
             version=state.spec.version,
             class_name=found.extras.class_name,

@@ -34,6 +34,8 @@ from rankcore.values import NodeId, age_key
 LOG = logging.getLogger(__name__)
 
 PERIOD_S = 1.0
+HEAD = "node:__internal_head__"
+"""Resource that Ray gives the node of its head."""
 DRAINED_BY_RAY = "Ray drains it"
 """The reason of such a drain: Ray says no other."""
 
@@ -145,14 +147,19 @@ class Cordons:
         """The nodes that are to be left."""
         return tuple(sorted(each for each, cordon in self.nodes.items() if isinstance(cordon, NodeDrainRequested)))
 
-    def report(self, node_id: NodeId, address: str, deployments: Iterable[RayDeployment]) -> CordonedNode:
-        """How it stands with a node, and who is there."""
+    def report(self, node_id: NodeId, node: NodeInfo | None, deployments: Iterable[RayDeployment]) -> CordonedNode:
+        """How it stands with a node, and who is there.
+
+        Args:
+            node: As Ray knows it; None: it is not alive any more.
+        """
         cordon = self.nodes.get(node_id)
         drain = cordon if isinstance(cordon, NodeDrainRequested) else None
         deadline_at = drain.deadline_at if drain is not None else None
         return CordonedNode(
             node_id=node_id,
-            address=address,
+            address=node.address if node is not None else "",
+            is_head=node is not None and HEAD in node.total,
             state="open" if cordon is None else "cordoned" if drain is None else "draining",
             left_s=max(0.0, deadline_at - self._world.now()) if deadline_at is not None else None,
             reason=drain.reason if drain is not None else "",
@@ -185,9 +192,10 @@ def _what_becomes(entry: Entry, replica: Replica, drain: NodeDrainRequested | No
         return "stays: cordons and drains do not move weights that may be COLD"
     if replica.replica_id not in entry.ranks.tables.evictions.asked:
         return "stays"
-    if not replica.bundles:
-        return "moves, once its successor has a place elsewhere"
     in_time = drain is not None and drain.deadline_at is not None
+    if not replica.bundles:
+        by_then = in_time or entry.ranks.tables.evictions.asked[replica.replica_id].deadline_at is not None
+        return f"moves, once its successor has a place elsewhere{', or at its deadline' if by_then else ''}"
     return f"{'stops by then' if in_time else 'stays'}: its placement group has no other place for its rank"
 
 

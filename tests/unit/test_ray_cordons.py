@@ -18,7 +18,8 @@ from executors.ray_gpu.room import NODE_ID, elsewhere, obstacle
 from executors.ray_gpu.world import NodeInfo
 from rankcore import DeploymentSpec
 from rankcore.commands import StartReplica
-from rankcore.events import NodeCordoned, NodeDrainRequested
+from rankcore.events import NodeCordoned, NodeDrainRequested, ReplicaStartFailed
+from rankcore.values import age_key
 from tests.ray_in_memory import World, a_controller, answer_at_once, of, package, status_of, until, without_actors
 
 
@@ -79,11 +80,31 @@ def test_a_drain_says_who_moves_by_when_and_a_later_cordon_takes_nothing_back(cl
         controller = await two_replicas()
         answer = await controller.drain("n", 120.0, "new driver")
         assert (answer.state, answer.reason, 119.0 < answer.left_s <= 120.0) == ("draining", "new driver", True)
-        moves = "moves, once its successor has a place elsewhere"
+        moves = "moves, once its successor has a place elsewhere, or at its deadline"
         assert [(each.rank, each.what) for each in answer.replicas] == [(0, moves), (1, moves)]
         assert (await controller.cordon("n")).state == "draining"
         assert known(controller).drain.reason == "new driver"
-        assert (await controller.drain("n", None, "drain")).left_s is None, "a later one replaces the deadline"
+        answer = await controller.drain("n", None, "drain")
+        assert answer.left_s is None, "a later one replaces the deadline"
+        assert {each.what for each in answer.replicas} == {"moves, once its successor has a place elsewhere"}
+
+    asyncio.run(scenario())
+
+
+def test_the_status_says_of_a_drain_where_the_head_is_and_what_has_failed_beside_it(cluster):
+    cluster.alive["n"] = attrs.evolve(node("n"), total={"CPU": 1.0, cordons.HEAD: 1.0})
+
+    async def scenario():
+        controller = await two_replicas()
+        assert (await controller.drain("n", None, "drain")).is_head
+        replica_id = max(of(controller).entry.ranks.replicas, key=age_key)
+        failed = ReplicaStartFailed(replica_id=replica_id, reason="no module", at=controller._world.now())
+        controller._cluster.request(failed)
+        status = await controller.status()
+        assert status.cordons[0].is_head
+        (found,) = status.deployments.values()
+        assert "to be replaced: rank 0 from n (drain)" in found.message
+        assert f"{replica_id}: start failed: no module; failure 1 in its slot" in found.message
 
     asyncio.run(scenario())
 
