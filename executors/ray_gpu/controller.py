@@ -269,7 +269,9 @@ class Controller:
         at = self._world.now()
         event: ScaleRequested | ChangeRequested
         if set(fields) == {"target_replicas"} and not routing_fields:
-            first = tuple(renamed_id(each, found.id_on_ray, found.deployment) for each in stop_first)
+            bare = split(found.deployment)[1]
+            renamed = (renamed_id(each, found.id_on_ray, found.deployment) for each in stop_first)
+            first = tuple(renamed_id(each, bare, found.deployment) for each in renamed)
             target = ranks.target_replicas
             event = ScaleRequested(deployment=found.deployment, target_replicas=target, stop_first=first, at=at)
         else:
@@ -332,7 +334,7 @@ class Controller:
         """Stop some replicas; each is replaced, with its own rank.
 
         Raises:
-            UnknownNameError: There is no such replica. None is stopped.
+            UnknownNameError: There is no such replica, or there are several of that name. None is stopped.
         """
         self._cluster.request(StopRequested(replica_ids=self._replicas_meant(replica_ids), at=self._world.now()))
 
@@ -340,7 +342,7 @@ class Controller:
         """Replace some replicas within the budget, each by a successor with its rank that has a place before it goes.
 
         Raises:
-            UnknownNameError: There is no such replica. None is replaced.
+            UnknownNameError: There is no such replica, or there are several of that name. None is replaced.
             InvalidDeploymentError: The weights of one of them may be COLD. Likewise.
         """
         now = self._world.now()
@@ -357,10 +359,15 @@ class Controller:
             for found in self._cluster.deployments.values()
             for replica_id in found.entry.ranks.replicas
         }
+        meant: list[ReplicaId] = []
         for replica_id in replica_ids:
-            if replica_id not in known:
+            found = meant_by(replica_id, known)
+            if not found:
                 raise UnknownNameError(f"there is no replica {replica_id!r}: status() shows those that there are")
-        return tuple(known[each] for each in replica_ids)
+            if len(found) > 1:
+                raise UnknownNameError(not_one("replica", replica_id, found, known))
+            meant.append(known[found[0]])
+        return tuple(meant)
 
     # -- nodes
 

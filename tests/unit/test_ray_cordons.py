@@ -298,11 +298,28 @@ def test_replicas_that_are_named_are_replaced_or_none_of_them(cluster):
         with pytest.raises(UnknownNameError, match=r"default/m#9\.9"):
             await controller.replace_replicas((replica_ids[0], "default/m#9.9"), None)
         assert sorted(of(controller).entry.ranks.replicas) == replica_ids
-        await controller.replace_replicas((replica_ids[0],), 60.0)
+        await controller.deploy((package("m", "other", target_replicas=1),), False)
+        with pytest.raises(UnknownNameError, match=r"replica 'm#1\.0' may be any of: default/m#1\.0, other/m#1\.0"):
+            await controller.replace_replicas(("m#1.0",), None)
+        with pytest.raises(UnknownNameError, match=r"there is no replica 'm#9\.9'"):
+            await controller.replace_replicas(("m#9.9",), None)
+        await controller.delete(("other/m",))
+        await controller.replace_replicas(("m#1.0",), 60.0)
         await until(lambda: status_of(controller) == "HEALTHY" and replica_ids[0] not in of(controller).entry.ranks.replicas)
         now = of(controller).entry.ranks.replicas
         assert len(now) == 2
         assert sorted(each.rank.rank for each in now.values()) == [0, 1]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("name", ["m#1.0", "default/m#1.0"])
+def test_a_downscale_stops_who_is_named_by_the_bare_id_or_the_full_one(cluster, name):
+    async def scenario():
+        controller = await two_replicas(stay=False)
+        await controller.change("m", {"target_replicas": 1}, (name,))
+        await until(lambda: status_of(controller) == "HEALTHY")
+        assert sorted(of(controller).entry.ranks.replicas) == ["default/m#1.1"]
 
     asyncio.run(scenario())
 
