@@ -341,6 +341,8 @@ class Controller:
     async def replace_replicas(self, replica_ids: tuple[ReplicaId, ...], deadline_s: float | None) -> None:
         """Replace some replicas within the budget, each by a successor with its rank that has a place before it goes.
 
+        Repeatable. Waits until that is stored.
+
         Raises:
             UnknownNameError: There is no such replica, or there are several of that name. None is replaced.
             InvalidDeploymentError: The weights of one of them may be COLD. Likewise.
@@ -349,7 +351,7 @@ class Controller:
         deadline_at = now + deadline_s if deadline_s is not None else None
         event = ReplaceRequested(replica_ids=self._replicas_meant(replica_ids), deadline_at=deadline_at, at=now)
         try:
-            self._cluster.request(event)
+            await self._cluster.replacements.ask(event)
         except InvalidEventError as error:
             raise InvalidDeploymentError(str(error)) from None
 

@@ -9,8 +9,10 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
+from executors.ray_gpu import cluster as clusters
 from executors.ray_gpu import controller as controllers
 from executors.ray_gpu import cordons
+from executors.ray_gpu import ray_deployment as deployments
 from executors.ray_gpu.cordons import node_meant
 from executors.ray_gpu.errors import InvalidCallError, InvalidDeploymentError, UnknownNameError
 from executors.ray_gpu.executor import RayExecutor
@@ -18,7 +20,8 @@ from executors.ray_gpu.room import NODE_ID, elsewhere, obstacle
 from executors.ray_gpu.world import NodeInfo
 from rankcore import DeploymentSpec
 from rankcore.commands import StartReplica
-from rankcore.events import NodeCordoned, NodeDrainRequested, ReplicaStartFailed
+from rankcore.errors import UnknownDeploymentError
+from rankcore.events import NodeCordoned, NodeDrainRequested, ReplaceRequested, ReplicaDied, ReplicaStartFailed
 from rankcore.values import age_key
 from tests.ray_in_memory import World, a_controller, answer_at_once, of, package, status_of, until, without_actors
 
@@ -309,6 +312,41 @@ def test_replicas_that_are_named_are_replaced_or_none_of_them(cluster):
         now = of(controller).entry.ranks.replicas
         assert len(now) == 2
         assert sorted(each.rank.rank for each in now.values()) == [0, 1]
+
+    asyncio.run(scenario())
+
+
+def test_the_next_controller_tells_again_who_is_to_be_replaced_and_forgets_who_is_gone(cluster, monkeypatch):
+    monkeypatch.setattr(deployments.RayExecutor, "take_over", lambda processes, replica_ids: None)
+
+    async def scenario():
+        controller = await two_replicas()
+        store = controller._world.checkpoint
+        await controller.replace_replicas(("default/m#1.0",), None)
+        await controller.replace_replicas(("default/m#1.1",), 600.0)
+        (_, later) = store.replacements()
+        monkeypatch.setattr(clusters, "find_replicas", lambda namespace: {"default/m": ["default/m#1.1"]})
+        following = await a_controller(epoch=2, store=store)
+        asked = of(following).entry.ranks.tables.evictions.asked
+        assert {each: (found.deadline_at, found.with_node) for each, found in asked.items()} == {
+            "default/m#1.1": (later.deadline_at, False)
+        }
+        assert store.replacements() == [later]
+        of(following).executor.tell(ReplicaDied(replica_id="default/m#1.1", reason="killed", at=following._world.now()))
+        await until(lambda: "default/m#1.1" not in of(following).entry.ranks.replicas)
+        (replica_id, *_) = of(following).entry.ranks.replicas
+        await following.replace_replicas((replica_id,), None)
+        assert [each.replica_ids for each in store.replacements()] == [(replica_id,)]
+
+    asyncio.run(scenario())
+
+
+def test_a_replacement_that_is_refused_is_not_stored(cluster):
+    async def scenario():
+        controller = await two_replicas()
+        with pytest.raises(UnknownDeploymentError):
+            await controller._cluster.replacements.ask(ReplaceRequested(replica_ids=("default/x#1.0",), at=1.0))
+        assert controller._world.checkpoint.replacements() == []
 
     asyncio.run(scenario())
 
