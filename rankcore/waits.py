@@ -186,6 +186,17 @@ def _evicted(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableField
     return f"{why}: {_ranks(shown)} no successor" if shown else ""
 
 
+def _cordoned(spec: DeploymentSpec, _status: DeploymentStatus, tables: "TableFields", _now: float) -> str:
+    """Those that an update passes over, since the core would find no place for who replaces them."""
+    if spec.placement != "pack_ranks" or tables.nodes_by_room:
+        return ""
+    stays = (rank for rank in tables.rollout.running if rank not in tables.evictions.ranks)
+    holders = ((rank, tables.replicas[tables.slots[rank].holder or ""]) for rank in stays)
+    there = (f"rank {rank}" for rank, holder in holders if tables.nodes[holder.node_id or ""].cordoned)
+    ranks = _listed(there, ", ")
+    return f"no room elsewhere for what is to be updated on cordoned nodes: {ranks}" if ranks else ""
+
+
 def _in_place(rank: int, spec: DeploymentSpec, tables: "TableFields") -> bool:
     """Whether a rank has no other place, and can be replaced in its own."""
     node = tables.nodes[tables.replicas[tables.slots[rank].holder or ""].node_id or ""]
@@ -212,6 +223,7 @@ _CAUSES: tuple[Callable[[DeploymentSpec, DeploymentStatus, "TableFields", float]
     _config,
     _preparing,
     _unavailable,
+    _cordoned,
     _evicted,
 )
 """In the order in which they keep an update from going on."""
