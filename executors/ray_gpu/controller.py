@@ -646,12 +646,9 @@ class Controller:
         entry = found.entry
         state = entry.ranks
         options = found.actor_options(state.spec.version)
-        problem = (
-            (found.executor.group_news.obstacle or obstacle(nodes, demands(options), self._world.cordoned)) if nodes else ""
-        )
-        labels = options.get("label_selector")
-        starting = f"its process is starting, if there is a node with {labels}" if labels else "its process is starting"
-        replicas = replicas_of(found, (problem or starting) if nodes else "")
+        no_room = obstacle(nodes, demands(options), self._world.cordoned, options.get("label_selector")) if nodes else ""
+        problem = (found.executor.group_news.obstacle or no_room) if nodes else ""
+        replicas = replicas_of(found, (problem or "its process is starting") if nodes else "")
         # Where ranks steer placement nobody is started before there is room.
         unplaced = problem if state.spec.placement is not None and len(replicas) < state.world_size else ""
         waiting = next((each.message for each in replicas if each.message), unplaced)

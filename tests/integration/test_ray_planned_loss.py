@@ -96,6 +96,28 @@ def test_cordon_and_drain_outlive_the_controller(cluster, serve):
     assert calls.failed == []
 
 
+def test_a_replica_that_is_pinned_to_a_drained_node_stays_there_and_that_is_said(cluster, serve):
+    from tests.ray_apps import RankAware
+
+    drained = add_node(cluster)
+    pinned = ON_ONE | {"label_selector": {"ray.io/node-id": drained.node_id}}
+    handle = serve.run(RankAware.options(num_replicas=1, ray_actor_options=pinned).bind())
+    eventually(lambda: homes(serve), "it runs")
+    (before,) = info(serve).replicas
+    add_node(cluster)
+    with Calls(handle) as calls:
+        serve.drain(drained.node_id)
+        no_other = "no other node than those that are cordoned carries the label"
+        eventually(lambda: no_other in info(serve).message, "its successor waits")
+        (successor,) = (each.replica_id for each in info(serve).replicas if each.rank is None)
+        eventually(lambda: "rank 0 has a successor without a place" in info(serve).rollout, "the core has heard of it")
+        assert {each.replica_id for each in info(serve).replicas} == {before.replica_id, successor}
+        serve.uncordon(drained.node_id)
+        eventually(lambda: info(serve).status == "HEALTHY", "it may stay")
+        assert [each.replica_id for each in info(serve).replicas] == [before.replica_id]
+    assert calls.failed == []
+
+
 def test_a_replacement_by_name_outlives_the_controller(cluster, serve):
     from tests.ray_apps import RankAware
 

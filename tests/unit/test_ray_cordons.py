@@ -12,16 +12,26 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[r
 from executors.ray_gpu import cluster as clusters
 from executors.ray_gpu import controller as controllers
 from executors.ray_gpu import cordons
+from executors.ray_gpu import process as processes
 from executors.ray_gpu import ray_deployment as deployments
 from executors.ray_gpu.cordons import node_meant
 from executors.ray_gpu.errors import InvalidCallError, InvalidDeploymentError, UnknownNameError
 from executors.ray_gpu.executor import RayExecutor
+from executors.ray_gpu.process import Process
 from executors.ray_gpu.room import NODE_ID, elsewhere, obstacle
 from executors.ray_gpu.world import NodeInfo
 from rankcore import DeploymentSpec
 from rankcore.commands import StartReplica
 from rankcore.errors import UnknownDeploymentError
-from rankcore.events import NodeCordoned, NodeDrainRequested, ReplaceRequested, ReplicaDied, ReplicaStartFailed
+from rankcore.events import (
+    NodeCordoned,
+    NodeDrainRequested,
+    ReplaceRequested,
+    ReplicaDied,
+    ReplicaPending,
+    ReplicaStartFailed,
+    ReplicaStopped,
+)
 from rankcore.values import age_key
 from tests.ray_in_memory import World, a_controller, answer_at_once, of, package, status_of, until, without_actors
 
@@ -247,7 +257,8 @@ def test_a_node_is_called_by_its_id_the_beginning_of_it_or_its_address():
         ({NODE_ID: "!in(z, x)"}, "xy", {NODE_ID: "!in(x,y,z)"}),
         ({NODE_ID: "in(x, z)"}, "xy", {NODE_ID: "in(z)"}),
         ({NODE_ID: "z"}, "xy", {NODE_ID: "in(z)"}),
-        ({NODE_ID: "x"}, "xy", {NODE_ID: "in(none)"}),
+        ({NODE_ID: "x"}, "xy", None),
+        ({NODE_ID: "in(x,y)", "zone": "a"}, "xy", None),
     ],
 )
 def test_ray_is_told_to_pass_over_what_is_cordoned(of_user, cordoned, asked):
@@ -260,6 +271,75 @@ def test_that_room_is_on_a_cordoned_node_alone_is_said():
     assert obstacle(nodes, {"CPU": 1.0}, frozenset("b")).endswith("the node with the most free has CPU 0, and 1 is cordoned")
     assert obstacle(nodes, {"CPU": 1.0}, frozenset("ab")) == "it waits for room: every node is cordoned"
     assert obstacle(nodes, {"CPU": 9.0}, frozenset("ab")).startswith("no node can ever hold it")
+
+
+def test_what_labels_leave_no_node_for_is_said():
+    nodes = {"a": attrs.evolve(node("a"), labels={"zone": "east"}), "b": node("b")}
+    assert obstacle(nodes, {"CPU": 1.0}, frozenset("b"), {"zone": "in(east,west)"}) == ""
+    assert obstacle(nodes, {"CPU": 1.0}, frozenset("b"), {"zone": "!west"}) == ""
+    cordoned = "it waits for room: no other node than those that are cordoned carries the label "
+    assert obstacle(nodes, {"CPU": 1.0}, frozenset("a"), {"zone": "east"}) == f"{cordoned}zone=east"
+    assert obstacle(nodes, {"CPU": 1.0}, frozenset("b"), {NODE_ID: "b"}) == f"{cordoned}{NODE_ID}=b"
+    assert obstacle(nodes, {"CPU": 1.0}, frozenset("b"), {"zone": "!east"}) == f"{cordoned}zone=!east"
+    said = "it waits for a node: none carries the label zone=north"
+    assert obstacle(nodes, {"CPU": 1.0}, frozenset(), {"zone": "north"}) == said
+
+
+def pinned(world, told, ended):
+    """A process that may be on node "x" alone."""
+    listener = SimpleNamespace(tell=told.append, has_ended=ended.append)
+    return Process(world, SimpleNamespace(), "m#1.0", lambda: DeploymentSpec(name="m", target_replicas=1), listener)
+
+
+ON_X = {"label_selector": {NODE_ID: "x"}}
+
+
+@pytest.mark.parametrize("standby", [False, True])
+def test_who_may_be_nowhere_waits_and_says_so_and_ray_is_not_asked(monkeypatch, standby):
+    """Ray ends at once whoever may be on no node: the core would start one after the other."""
+    monkeypatch.setattr(processes, "live_nodes", lambda: {"x": node("x"), "y": node("y")})
+    start = StartReplica("m#1.0", 0, "a", None, (), 1)
+
+    async def scenario():
+        world, told, ended = World(), [], []
+        world.cordoned = frozenset("x")
+        process = pinned(world, told, ended)
+        process.standby = standby
+        process._make_actor = lambda *_: pytest.fail("Ray is asked")
+        process.create(start, ON_X)
+        if standby:
+            await process.gone.wait()
+            assert (told, ended) == ([], [process])
+            return
+        await until(lambda: told)
+        (pending,) = told
+        assert pending.reason.endswith(f"no other node than those that are cordoned carries the label {NODE_ID}=x")
+        world.cordoned = frozenset()
+        assert process.is_told_otherwise
+        process.stop(1, 5.0)
+        await process.gone.wait()
+        assert [type(each) for each in told] == [ReplicaPending, ReplicaStopped]
+
+    asyncio.run(scenario())
+
+
+def test_who_takes_the_name_of_one_that_may_be_nowhere_waits_for_whoever_had_it_before(monkeypatch):
+    monkeypatch.setattr(processes, "live_nodes", dict)
+    start = StartReplica("m#1.0", 0, "a", None, (), 1)
+
+    async def scenario():
+        world, told, ended = World(), [], []
+        first, second = pinned(world, told, ended), pinned(world, told, ended)
+        world.cordoned = frozenset("x")
+        second.create(start, ON_X, after=first)
+        second.withdraw()
+        await asyncio.sleep(0)
+        assert not second.gone.is_set()
+        first.gone.set()
+        await second.gone.wait()
+        assert (told, ended) == ([], [second])
+
+    asyncio.run(scenario())
 
 
 def test_who_waits_is_created_anew_once_other_nodes_are_cordoned(monkeypatch):
