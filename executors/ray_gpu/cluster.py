@@ -89,7 +89,7 @@ class ClusterOnRay:
         self._alarm: asyncio.TimerHandle | None = None
         self._codes_found: dict[DeploymentId, dict[str, Code]] = {}  # of those whose workers have not reported yet
         self._node_news = NodeNews(world, self.backend.tell, self.deployments.values, self.workers)
-        self.cordons = Cordons(world, self.request, self._cordons_changed)
+        self.cordons = Cordons(world, lambda: self.state, self.request, self._cordons_changed)
         self.replacements = Replacements(world, lambda: self.state, self.check, self.request)
         self._code_lock = asyncio.Lock()  # what is put for a deployment is not dropped before it is one of its versions
         self._tasks: set[asyncio.Task[None]] = set()

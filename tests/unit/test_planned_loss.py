@@ -5,6 +5,7 @@ import pytest
 from rankcore import DeploymentStatus, NoteKind
 from rankcore.commands import KillReplica, StartReplica, StopReplica
 from rankcore.errors import UnknownDeploymentError
+from rankcore.evictions import Drain
 from rankcore.placement import StaticPlacement
 from rankcore.progress import progress_of
 from rankcore.state import Replica
@@ -448,6 +449,26 @@ def test_a_later_drain_replaces_the_deadline() -> None:
     d.drain("n0", d.now + 60.0)
     d.wait(60.0)
     assert killed(d) == ["llm#1.0", "llm#1.2"]
+
+
+@pytest.mark.parametrize("final_first", [True, False])
+@pytest.mark.parametrize(("asked", "until"), [(100.0, 60.0), (None, 60.0), (30.0, 30.0)])
+def test_nobody_puts_off_the_end_of_a_node_that_is_final(asked: float | None, until: float, final_first: bool) -> None:
+    d = two_nodes(graceful_shutdown_timeout_s=0.0)
+    for final in (final_first, not final_first):
+        d.drain("n0", 60.0 if final else asked, final=final)
+    assert d.state.nodes["n0"].drain == Drain(until, "drain", 0.0, True)
+    d.drain("n0", 90.0)
+    d.wait(until)
+    assert killed(d) == ["llm#1.0", "llm#1.2"]
+
+
+def test_an_end_that_was_final_is_so_no_more_once_the_node_is_uncordoned() -> None:
+    d = two_nodes()
+    d.drain("n0", 60.0, final=True)
+    d.uncordon("n0", at=1.0)
+    d.drain("n0", 600.0, at=2.0)
+    assert d.state.nodes["n0"].drain == Drain(600.0, "drain", 2.0)
 
 
 def test_another_grace_is_taken_from_the_deadline() -> None:

@@ -161,7 +161,7 @@ def test_the_next_controller_passes_over_cordoned_nodes_before_it_places_anythin
         following._world = World(*store.kept.values())
         following._world.epoch, following._world.checkpoint = 2, store
         seen = []
-        started = cordons.Cordons(following._world, seen.append, lambda: None)
+        started = cordons.Cordons(following._world, lambda: None, seen.append, lambda: None)
         await started.recover()
         assert (following._world.cordoned, seen) == ({"n", "other"}, [])
         started.begin()
