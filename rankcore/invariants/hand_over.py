@@ -37,8 +37,9 @@ def check_prepared_first(before: DeploymentState, event: Event, step: Step, fres
         slot = state.tables.slots.get(new.slot) if new.slot is not None else None
         successor = state.replicas.get(slot.successor) if slot is not None and slot.successor is not None else None
         if successor is None or successor.state is REQUESTED:
-            packs, keeps = state.spec.placement is not None, state.kept_below
-            if not (state.tables.rollout.full or packs or keeps):
+            packs, keeps, rollout = state.spec.placement is not None, state.kept_below, state.tables.rollout
+            in_vain = successor is not None and successor.start_timer not in state.tables.patience.items
+            if not (rollout.full or in_vain or packs or keeps):
                 yield Violation("V4", f"{old.replica_id} is stopped, nobody is up to succeed it, and nobody found no room")
         elif new.slot is not None and new.slot in state.tables.rollout.unwanted:
             yield Violation("V3", f"{old.replica_id} is stopped for {successor.replica_id}, which is not wanted any more")

@@ -185,10 +185,9 @@ def _kept_due(draft: Draft) -> float | None:
 
 
 def _change_places(draft: Draft, rank: int, donor: int) -> None:
-    unplaced = slots.holder_of(draft, rank)
+    unplaced, unwanted = slots.holder_of(draft, rank), donor in draft.rollout.unwanted
     slots.unseat(draft, rank, unplaced)
     succeed(draft, donor, rank, f"{unplaced.replica_id}, which was to have rank {rank}, has no place yet")
-    unwanted = donor in draft.rollout.unwanted
     await_successor(draft, donor, replicas.assign(draft, unplaced, slot=donor))
     draft.note(NoteKind.SLOT_CHANGED, "V2", unplaced.replica_id, f"rank {rank} goes to one that has a place", rank=donor)
     if unwanted:

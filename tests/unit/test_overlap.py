@@ -10,6 +10,7 @@ from rankcore.errors import InvalidSpecError
 from rankcore.placement import StaticPlacement
 from rankcore.progress import progress_of
 from rankcore.rules import budget
+from rankcore.testing.schedules import Schedule, run
 from tests.scripted import Deployment
 
 PREPARING, PREPARED, RUNNING = ReplicaState.PREPARING, ReplicaState.PREPARED, ReplicaState.RUNNING
@@ -326,6 +327,18 @@ def test_m5_one_that_nobody_wants_takes_a_vacant_rank_with_its_own_build() -> No
     d.settle()
     assert d.status is DeploymentStatus.HEALTHY
     assert {replica.version for replica in d.state.replicas.values()} == {"3"}
+
+
+def test_m5_who_waited_for_that_rank_is_not_left_to_succeed_one_who_is_to_stay() -> None:
+    """Found by the swarm: an unwanted successor of rank 0 takes rank 2 from one that has no place, and rank 0 is to stay."""
+    calm, version = ("calm moment", 0), "version changes"
+    placed, command, first = ("replica is placed", 1), ("command arrives", 0), ("first of each arrives", 0)
+    newest, news, fewer = ("news arrives", -1), ("news arrives", 0), "target changes with victims"
+    moves = (first, command, ("replica is placed", 0), newest, calm, newest, (version, 0), calm, news, first, command)
+    moves += (placed, placed, newest, calm, calm, ("message is lost", 0), (fewer, 2), (fewer, 3), calm, newest, command)
+    moves += (calm, command, calm, calm, first, command, (version, 1), first, ("replica works", 0))
+    world = run(Schedule(number=497, moves=moves))
+    assert world.state.status is DeploymentStatus.HEALTHY
 
 
 def test_m5_a_successor_is_employed_for_a_rank_that_waits_for_a_place() -> None:
