@@ -386,16 +386,19 @@ class NodeUncordoned:
 
 @attrs.frozen(kw_only=True)
 class NodeDrainRequested:
-    """A node is to be left by all, and nothing new is to come there. A later one replaces the deadline.
+    """A node is to be left by all, and nothing new is to come there. A later one replaces the deadline; where one of the two is
+    final the earlier holds.
 
     Attributes:
         deadline_at: Nobody is to be there any more from then on, in seconds on the executor's clock; None: there is time.
         reason: Shown while it lasts: "drain", "preemption", or any text.
+        final: Whether the node is gone by then, whatever anybody wants.
     """
 
     node_id: NodeId = attrs.field(validator=_identifier)
     deadline_at: float | None = attrs.field(default=None, validator=attrs.validators.optional(_moment))
     reason: str = attrs.field(default="drain", validator=_text)
+    final: bool = attrs.field(default=False, validator=_flag)
     at: float = attrs.field(validator=_moment)
 
 

@@ -5,6 +5,7 @@ Records of a state; `rankcore.rules.evict` has the rule, and the theory.
 
 from msgspec import Struct
 
+from rankcore.events import NodeDrainRequested
 from rankcore.frozen import EMPTY, PMap
 from rankcore.rankset import RankSet
 from rankcore.timers import Queue
@@ -18,11 +19,22 @@ class Drain(Struct, frozen=True, gc=False):
         deadline_at: Nobody is to be there any more from then on; None: there is time.
         reason: Shown while it lasts: "drain", "preemption", or what the caller says.
         since: When it was asked for first.
+        final: Whether the node is gone by the deadline, whatever anybody wants.
     """
 
     deadline_at: float | None
     reason: str
     since: float
+    final: bool = False
+
+
+def deadline_of_both(known: Drain | NodeDrainRequested | None, request: NodeDrainRequested) -> float | None:
+    """Until when a node is to be left, of which this was known: what is asked for later holds, but nobody puts off the end of a
+    node that is final, nor has to wait for it.
+    """
+    if known is None or not (known.final or request.final):
+        return request.deadline_at
+    return min((each for each in (known.deadline_at, request.deadline_at) if each is not None), default=None)
 
 
 class Eviction(Struct, frozen=True, gc=False):

@@ -5,7 +5,17 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from rankcore.spec import DeploymentSpec
-from rankcore.values import DELETED, DELETING, DEPLOY_FAILED, DRAINING, PREPARED, PREPARING, RECOVERING, DeploymentStatus
+from rankcore.values import (
+    DELETED,
+    DELETING,
+    DEPLOY_FAILED,
+    DRAINING,
+    PREPARED,
+    PREPARING,
+    RECOVERING,
+    REQUESTED,
+    DeploymentStatus,
+)
 
 if TYPE_CHECKING:
     from rankcore.state import Replica, TableFields, Unready
@@ -47,12 +57,13 @@ def is_changing(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableFi
 
 
 def cause(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableFields", now: float) -> str:
-    """What holds a deployment up: the first of these that there is, with `SHOWN` ranks at most; empty: nothing. O(N)."""
-    for look in _CAUSES:
-        found = look(spec, status, tables, now)
-        if found:
-            return found
-    return ""
+    """What holds a deployment up: the first of these that there is, with `SHOWN` ranks at most; empty: nothing. O(N).
+
+    What has failed and who has no other place to go to are said beside it: neither is to hide the other.
+    """
+    first = next(filter(None, (look(spec, status, tables, now) for look in _CAUSES)), "")
+    also = (look(spec, status, tables, now) for look in (_resting, _evicted))
+    return "; ".join(dict.fromkeys(filter(None, (first, *also))))
 
 
 def without_place(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableFields", now: float) -> str:
@@ -92,18 +103,34 @@ def _room(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableFields",
     lacking = without_place(spec, status, tables, now)
     if lacking:
         return f"no room, {_places(tables)} of {spec.target_replicas}: {lacking.partition(':')[0]}"
-    early = [rank for rank in tables.rollout.surging if rank not in tables.rollout.arrived]
+    early = [rank for rank in tables.rollout.stoppable if rank not in tables.rollout.arrived]  # waited for in vain
     return f"no room yet for what is started early: {_ranks(early)} a successor without a place" if early else ""
 
 
-def _resting(spec: DeploymentSpec, _status: DeploymentStatus, tables: "TableFields", now: float) -> str:
+def _recipe_of(rank: int, spec: DeploymentSpec, status: DeploymentStatus, tables: "TableFields") -> DeploymentSpec | None:
+    """What would be started in a slot; None: nothing that works is known."""
+    if tables.previous is not None and rank < spec.partition:
+        return tables.previous
+    return tables.proven if status is DEPLOY_FAILED else spec
+
+
+def _rests(rank: int, spec: DeploymentSpec, status: DeploymentStatus, tables: "TableFields", now: float) -> bool:
+    """Whether somebody is to be started for a rank, and what would be has just failed there."""
+    slot, recipe = tables.slots[rank], _recipe_of(rank, spec, status, tables)
+    if slot.retry_at <= now or recipe is None or slot.failed_build != recipe.build:
+        return False
+    outdated = slot.holder is None or tables.replicas[slot.holder].generation != recipe.generation
+    return outdated or (rank in tables.evictions.ranks and slot.successor is None)
+
+
+def _resting(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableFields", now: float) -> str:
     def found() -> Iterator[str]:
         for rank, slot in sorted(tables.slots.items()):
-            holder = tables.replicas[slot.holder] if slot.holder is not None else None
-            waits = holder is None or holder.generation != spec.generation
-            if waits and slot.retry_at > now:
-                times = "failure" if slot.failures == 1 else "failures"
-                yield f"rank {rank} rests after {slot.failures} {times}, next start in {_tenths(slot.retry_at - now)} s"
+            times = f"{slot.failures} {'failure' if slot.failures == 1 else 'failures'}"
+            if _rests(rank, spec, status, tables, now):
+                yield f"rank {rank} rests after {times}, next start in {_tenths(slot.retry_at - now)} s"
+            elif slot.holder is None and slot.failures and _recipe_of(rank, spec, status, tables) is None:
+                yield f"rank {rank} is not started again after {times}"
 
     return _listed(found())
 
@@ -122,9 +149,11 @@ def _config(_spec: DeploymentSpec, _status: DeploymentStatus, tables: "TableFiel
 
 def _preparing(spec: DeploymentSpec, _status: DeploymentStatus, tables: "TableFields", now: float) -> str:
     def found() -> Iterator[str]:
-        for rank in tables.rollout.arrived:
+        for rank in tables.rollout.surging:
             successor = tables.replicas[tables.slots[rank].successor or ""]
-            if successor.state is PREPARING:
+            if successor.state is REQUESTED:
+                yield f"{_who(successor)} was asked for {_since(successor, now)} ago, and is not up yet"
+            elif successor.state is PREPARING:
                 yield f"{_who(successor)} has been coming up for {_since(successor, now)}"
             elif successor.state is PREPARED and successor.since + spec.min_ready_s > now:
                 yield f"{_who(successor)} has been up for {_tenths(now - successor.since)} of {spec.min_ready_s:g} s"
@@ -158,9 +187,33 @@ def unready_in_words(unready: "Unready", now: float) -> str:
     return f"unready for {_tenths(now - unready.since)} s{why}"
 
 
-def _evicted(_spec: DeploymentSpec, _status: DeploymentStatus, tables: "TableFields", _now: float) -> str:
-    alone = list(islice((rank for rank in tables.evictions.ranks if tables.slots[rank].successor is None), SHOWN + 1))
-    return f"no room elsewhere for what is to be replaced: {_ranks(alone)} no successor" if alone else ""
+def _evicted(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableFields", now: float) -> str:
+    """Those that nobody is started for; while somebody is started for one of them, the others' turn may come after it."""
+    asked = tables.evictions.asked
+    if not asked or any((tables.slots[rank].holder or "") in asked for rank in tables.rollout.surging):
+        return ""
+    stays = (rank for rank in tables.evictions.ranks if not _in_place(rank, spec, tables))
+    shown = list(islice((rank for rank in stays if not _rests(rank, spec, status, tables, now)), SHOWN + 1))
+    works = not shown or _recipe_of(shown[0], spec, status, tables) is not None
+    why = "no room elsewhere for what is to be replaced" if works else "nothing that works is known for what is to be replaced"
+    return f"{why}: {_ranks(shown)} no successor" if shown else ""
+
+
+def _cordoned(spec: DeploymentSpec, _status: DeploymentStatus, tables: "TableFields", _now: float) -> str:
+    """Those that an update passes over, since the core would find no place for who replaces them."""
+    if spec.placement != "pack_ranks" or tables.nodes_by_room:
+        return ""
+    stays = (rank for rank in tables.rollout.running if rank not in tables.evictions.ranks)
+    holders = ((rank, tables.replicas[tables.slots[rank].holder or ""]) for rank in stays)
+    there = (f"rank {rank}" for rank, holder in holders if tables.nodes[holder.node_id or ""].cordoned)
+    ranks = _listed(there, ", ")
+    return f"no room elsewhere for what is to be updated on cordoned nodes: {ranks}" if ranks else ""
+
+
+def _in_place(rank: int, spec: DeploymentSpec, tables: "TableFields") -> bool:
+    """Whether a rank has no other place, and can be replaced in its own."""
+    node = tables.nodes[tables.replicas[tables.slots[rank].holder or ""].node_id or ""]
+    return spec.static_placement is not None and node.drain is None
 
 
 def _who(replica: "Replica") -> str:
@@ -183,6 +236,7 @@ _CAUSES: tuple[Callable[[DeploymentSpec, DeploymentStatus, "TableFields", float]
     _config,
     _preparing,
     _unavailable,
+    _cordoned,
     _evicted,
 )
 """In the order in which they keep an update from going on."""

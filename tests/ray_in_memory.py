@@ -42,6 +42,7 @@ class Store:
         self.failures_of_planner = []
         self.options = MemoryOptions()
         self.said_of_nodes = {}
+        self.said_of_replicas = {}
 
     def records(self, before_epoch):
         return [found for _, found in sorted(self.kept.items())]
@@ -60,6 +61,15 @@ class Store:
 
     def drop_cordon(self, node_id):
         self.said_of_nodes.pop(node_id, None)
+
+    def replacements(self):
+        return list(self.said_of_replicas.values())
+
+    def put_replacement(self, request):
+        self.said_of_replicas[request.replica_ids[0]] = request
+
+    def drop_replacement(self, replica_id):
+        self.said_of_replicas.pop(replica_id, None)
 
     def planner_failures(self, since):
         return [at for at in self.failures_of_planner if at >= since]
@@ -114,11 +124,12 @@ class World:
         return await asyncio.to_thread(function, *args)
 
 
-async def a_controller(*found, epoch=1, codes=(), journal=None):
+async def a_controller(*found, epoch=1, codes=(), journal=None, store=None):
     controller = Controller.__new__(Controller)
     controller._world = World(*found)
     controller._world.epoch = epoch
-    controller._world.checkpoint.codes = dict(codes)
+    controller._world.checkpoint = store if store is not None else controller._world.checkpoint
+    controller._world.checkpoint.codes |= dict(codes)
     controller._journal = journal
     controller._deploying, controller._reports = asyncio.Lock(), itertools.count()
     controller._proxies = ProxyKeeper(controller._world)

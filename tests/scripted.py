@@ -263,8 +263,17 @@ class Deployment:
     def uncordon(self, node_id: str, *, at: float | None = None) -> Step:
         return self.send(NodeUncordoned(node_id=node_id, at=self._at(at)))
 
-    def drain(self, node_id: str, deadline_at: float | None = None, *, reason: str = "drain", at: float | None = None) -> Step:
-        return self.send(NodeDrainRequested(node_id=node_id, deadline_at=deadline_at, reason=reason, at=self._at(at)))
+    def drain(
+        self,
+        node_id: str,
+        deadline_at: float | None = None,
+        *,
+        reason: str = "drain",
+        final: bool = False,
+        at: float | None = None,
+    ) -> Step:
+        event = NodeDrainRequested(node_id=node_id, deadline_at=deadline_at, reason=reason, final=final, at=self._at(at))
+        return self.send(event)
 
     def replace(self, *replica_ids: str, deadline_at: float | None = None, at: float | None = None) -> Step:
         return self.send(ReplaceRequested(replica_ids=replica_ids, deadline_at=deadline_at, at=self._at(at)))

@@ -1,5 +1,6 @@
 """What `rankcore run` and `rankcore status` show: deployments, who has which rank where, and where weights are."""
 
+import re
 from collections import Counter
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -25,6 +26,8 @@ COLOURS = {
 UNITS = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 ROWS_MAX = 40
 NODE_ID_SHOWN = 8
+NODE_ID = re.compile(rf"\b([0-9a-f]{{{NODE_ID_SHOWN}}})[0-9a-f]{{48}}\b")
+"""As Ray names nodes."""
 TRACEBACK = "Traceback (most recent call last):"
 
 
@@ -42,7 +45,7 @@ def view(status: "Status") -> RenderableType:
             if info.replicas or not info.has_residency:
                 parts.append(_table(info))
             if info.message:
-                parts.append(Text(info.message, style="red"))
+                parts.append(Text(_short(info.message), style="red"))
     for name, why in sorted(status.left_alone.items()):
         parts.append(Text(f"{name}  LEFT ALONE, its replicas go on: {why}", style="red"))
     for node in status.cordons:
@@ -59,7 +62,7 @@ def summary(info: "DeploymentInfo") -> str:
     ranks = ", ".join(f"{rank}: {replica_id}" for rank, replica_id in info.ranks.items()) or "none yet"
     problem = f"; {_problem(info.message)}" if info.message else ""
     weights = f", weights {_levels(info)}" if info.has_residency else ""
-    rollout = f", {info.rollout}" if info.rollout else ""
+    rollout = f", {_short(info.rollout)}" if info.rollout else ""
     return f"{info.name} {info.status}, {running} of {info.world_size} running{rollout}, ranks {ranks}{weights}{problem}"
 
 
@@ -76,7 +79,8 @@ def lines_of_node(node: "CordonedNode") -> list[str]:
         "cordoned": "is cordoned: no new replica comes there",
         "draining": f"is to be left{by}: {node.reason}",
     }
-    there = f"{len(node.replicas)} {'replica' if len(node.replicas) == 1 else 'replicas'} there" if node.replicas else "empty"
+    there = f"{len(node.replicas) or 'no'} {'replica' if len(node.replicas) == 1 else 'replicas'} there"
+    there += "; it is the head of the cluster, which stays" if node.is_head and node.state == "draining" else ""
     address = f" ({node.address})" if node.address else ""
     lines = [f"node {node.node_id[:NODE_ID_SHOWN]}{address} {is_said[node.state]}; {there}"]
     for each in node.replicas[:ROWS_MAX]:
@@ -89,13 +93,18 @@ def lines_of_node(node: "CordonedNode") -> list[str]:
 def line(info: "DeploymentInfo") -> str:
     """How one deployment stands, for who watches it."""
     problem = f"; {_problem(info.message)}" if info.message else ""
-    stands = info.rollout or f"{info.world_size} of {info.world_size} available"
+    stands = _short(info.rollout) or f"{info.world_size} of {info.world_size} available"
     return f"{info.name}  {info.status}  {stands}{problem}"
+
+
+def _short(text: str) -> str:
+    """With the ids of nodes as tables show them."""
+    return NODE_ID.sub(r"\1", text)
 
 
 def _problem(message: str) -> str:
     """What is wrong, in a line: of a traceback the error that ends it."""
-    first, *others = message.splitlines()
+    first, *others = _short(message).splitlines()
     if not first.endswith(TRACEBACK):
         return first
     error = next((each for each in others if each and not each.startswith(" ")), "")
@@ -164,7 +173,7 @@ def _title(info: "DeploymentInfo") -> Text:
     spares = f", {info.spares} spare" if info.spares else ""
     title.append(f"  world size {info.world_size}, version {info.version}{spares}", style="dim")
     if info.rollout:
-        title.append(f"  {info.rollout}", style="yellow")
+        title.append(f"  {_short(info.rollout)}", style="yellow")
     return title
 
 

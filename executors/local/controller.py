@@ -214,7 +214,7 @@ class Controller:
         return DeploymentInfo(
             name=self._name,
             status=state.status,
-            message=self._unsaved or state.message or entry.trouble or "; ".join(entry.conditions),
+            message=self._unsaved or entry.message() or "; ".join(entry.conditions),
             world_size=state.world_size,
             version=state.spec.version,
             class_name="",

@@ -434,7 +434,7 @@ def stop_replicas(replica_ids: Iterable[ReplicaId], *, namespace: str | None = N
     """Stop these replicas; each is replaced, and its replacement has its rank.
 
     Raises:
-        UnknownNameError: One of them does not exist. None is stopped.
+        UnknownNameError: One of them does not exist, or several have that name. None is stopped.
     """
     if isinstance(replica_ids, str):
         raise InvalidDeploymentError(f"stop_replicas takes a list of ids, got the string {replica_ids!r}")
@@ -451,7 +451,7 @@ def replace_replicas(
             time.
 
     Raises:
-        UnknownNameError: One of them does not exist. None is replaced.
+        UnknownNameError: One of them does not exist, or several have that name. None is replaced.
         InvalidDeploymentError: The weights of one of them may be COLD: evict it.
     """
     if isinstance(replica_ids, str):

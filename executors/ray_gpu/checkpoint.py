@@ -11,6 +11,7 @@ import json
 import logging
 import pickle
 import time
+from typing import Any
 
 import attrs
 from ray.experimental import internal_kv
@@ -24,9 +25,9 @@ from executors.ray_gpu.worker.options import MemoryOptions
 from rankcore.cluster.records import Record
 from rankcore.codec import from_json, to_json
 from rankcore.errors import RankcoreError
-from rankcore.events import NodeCordoned, NodeDrainRequested
+from rankcore.events import NodeCordoned, NodeDrainRequested, ReplaceRequested
 from rankcore.upgrade import upgraded
-from rankcore.values import NodeId
+from rankcore.values import NodeId, ReplicaId
 
 LOG = logging.getLogger(__name__)
 
@@ -170,18 +171,39 @@ class Checkpoint:
 
     def cordons(self) -> list[NodeCordoned | NodeDrainRequested]:
         """Which nodes users have cordoned or drained; what cannot be read is left out."""
-        found = []
-        for key in _list(names.cordons_prefix(self.namespace)):
-            try:
-                found.append(from_json((_get(key) or b"").decode(), NodeCordoned | NodeDrainRequested))
-            except (RankcoreError, UnicodeDecodeError):
-                LOG.exception("what is stored as %s cannot be read: cordon or drain that node again", key.decode())
-        return found
+        prefix = names.cordons_prefix(self.namespace)
+        return self._said(prefix, NodeCordoned | NodeDrainRequested, "cordon or drain that node again")
 
     def forget_cordons(self) -> None:
         """Nobody has said anything of a node."""
         for key in _list(names.cordons_prefix(self.namespace)):
             _delete(key)
+
+    def put_replacement(self, request: ReplaceRequested) -> None:
+        """Store that a user wants one replica replaced."""
+        _put(names.replacement_key(self.namespace, request.replica_ids[0]), to_json(request).encode(), overwrite=True)
+
+    def drop_replacement(self, replica_id: ReplicaId) -> None:
+        """It is gone."""
+        _delete(names.replacement_key(self.namespace, replica_id))
+
+    def replacements(self) -> list[ReplaceRequested]:
+        """Which replicas users want replaced, each by itself; what cannot be read is left out."""
+        return self._said(names.replacements_prefix(self.namespace), ReplaceRequested, "replace that replica again")
+
+    def forget_replacements(self) -> None:
+        """Nobody wants any replaced."""
+        for key in _list(names.replacements_prefix(self.namespace)):
+            _delete(key)
+
+    def _said(self, prefix: bytes, kind: Any, what_to_do: str) -> list[Any]:
+        found = []
+        for key in _list(prefix):
+            try:
+                found.append(from_json((_get(key) or b"").decode(), kind))
+            except (RankcoreError, UnicodeDecodeError):
+                LOG.exception("what is stored as %s cannot be read: %s", key.decode(), what_to_do)
+        return found
 
     def put_planner_failure(self, at: float) -> None:
         """Store that a controller ends because the planner of weights has failed, at a time of all epochs' clock."""

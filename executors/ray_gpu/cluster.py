@@ -27,6 +27,7 @@ from executors.ray_gpu.node_news import NodeNews
 from executors.ray_gpu.policy_asker import PolicyAsker
 from executors.ray_gpu.ray_deployment import RayDeployment
 from executors.ray_gpu.record_writer import RecordWriter
+from executors.ray_gpu.replacements import Replacements
 from executors.ray_gpu.room import demands
 from executors.ray_gpu.scaling_policy import PolicySource
 from executors.ray_gpu.stray_replicas import StrayReplicas
@@ -61,6 +62,7 @@ class ClusterOnRay:
         applications: For whoever waits for a change of what requests from outside reach.
         workers: The processes that have weights which may be COLD.
         cordons: Nodes that nothing new is to come to, or that are to be left.
+        replacements: Replicas that are to be replaced by name.
         on_change: Called with the id of a deployment whenever something about it may be new to those who call it.
     """
 
@@ -87,7 +89,8 @@ class ClusterOnRay:
         self._alarm: asyncio.TimerHandle | None = None
         self._codes_found: dict[DeploymentId, dict[str, Code]] = {}  # of those whose workers have not reported yet
         self._node_news = NodeNews(world, self.backend.tell, self.deployments.values, self.workers)
-        self.cordons = Cordons(world, self.request, self._cordons_changed)
+        self.cordons = Cordons(world, lambda: self.state, self.request, self._cordons_changed)
+        self.replacements = Replacements(world, lambda: self.state, self.check, self.request)
         self._code_lock = asyncio.Lock()  # what is put for a deployment is not dropped before it is one of its versions
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -152,6 +155,7 @@ class ClusterOnRay:
         self.loop.start(how, first, self._journal)
         self._look()
         self.cordons.begin()
+        await self.replacements.recover()
 
     def _leave_alone(self, id_on_ray: str, problem: str) -> None:
         LOG.error("%s is not taken over, and its replicas go on: %s", id_on_ray, problem)

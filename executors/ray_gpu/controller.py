@@ -270,7 +270,9 @@ class Controller:
         at = self._world.now()
         event: ScaleRequested | ChangeRequested
         if set(fields) == {"target_replicas"} and not routing_fields:
-            first = tuple(renamed_id(each, found.id_on_ray, found.deployment) for each in stop_first)
+            bare = split(found.deployment)[1]
+            renamed = (renamed_id(each, found.id_on_ray, found.deployment) for each in stop_first)
+            first = tuple(renamed_id(each, bare, found.deployment) for each in renamed)
             target = ranks.target_replicas
             event = ScaleRequested(deployment=found.deployment, target_replicas=target, stop_first=first, at=at)
         else:
@@ -333,22 +335,24 @@ class Controller:
         """Stop some replicas; each is replaced, with its own rank.
 
         Raises:
-            UnknownNameError: There is no such replica. None is stopped.
+            UnknownNameError: There is no such replica, or there are several of that name. None is stopped.
         """
         self._cluster.request(StopRequested(replica_ids=self._replicas_meant(replica_ids), at=self._world.now()))
 
     async def replace_replicas(self, replica_ids: tuple[ReplicaId, ...], deadline_s: float | None) -> None:
         """Replace some replicas within the budget, each by a successor with its rank that has a place before it goes.
 
+        Repeatable. Waits until that is stored.
+
         Raises:
-            UnknownNameError: There is no such replica. None is replaced.
+            UnknownNameError: There is no such replica, or there are several of that name. None is replaced.
             InvalidDeploymentError: The weights of one of them may be COLD. Likewise.
         """
         now = self._world.now()
         deadline_at = now + deadline_s if deadline_s is not None else None
         event = ReplaceRequested(replica_ids=self._replicas_meant(replica_ids), deadline_at=deadline_at, at=now)
         try:
-            self._cluster.request(event)
+            await self._cluster.replacements.ask(event)
         except InvalidEventError as error:
             raise InvalidDeploymentError(str(error)) from None
 
@@ -358,10 +362,15 @@ class Controller:
             for found in self._cluster.deployments.values()
             for replica_id in found.entry.ranks.replicas
         }
+        meant: list[ReplicaId] = []
         for replica_id in replica_ids:
-            if replica_id not in known:
+            found = meant_by(replica_id, known)
+            if not found:
                 raise UnknownNameError(f"there is no replica {replica_id!r}: status() shows those that there are")
-        return tuple(known[each] for each in replica_ids)
+            if len(found) > 1:
+                raise UnknownNameError(not_one("replica", replica_id, found, known))
+            meant.append(known[found[0]])
+        return tuple(meant)
 
     # -- nodes
 
@@ -398,7 +407,7 @@ class Controller:
 
     async def _ask_of_node(self, node: NodeInfo, event: CordonNews) -> CordonedNode:
         await self._cluster.cordons.ask(event)
-        return self._cluster.cordons.report(node.node_id, node.address, self._cluster.deployments.values())
+        return self._cluster.cordons.report(node.node_id, node, self._cluster.deployments.values())
 
     async def delete(self, deployments: tuple[str, ...]) -> None:
         """Delete deployments, and wait until they are gone. Repeatable."""
@@ -477,7 +486,6 @@ class Controller:
         settled = all(found.entry.ranks.status in SETTLED for found in there.values())
         cordons = self._cluster.cordons
         nodes = {} if settled and not cordons.nodes else await self._world.call(live_nodes)
-        addresses = {node_id: node.address for node_id, node in nodes.items()}
         waits_on = {} if settled else nodes
         workers = workers_of(self._cluster.state)
         return Status(
@@ -487,7 +495,7 @@ class Controller:
             journal=self._journal.path if self._journal is not None and not self._journal.broken else None,
             proxies=self._proxies.infos,
             deployments={name: self._info(each, waits_on, workers.get(name, ())) for name, each in sorted(there.items())},
-            cordons=tuple(cordons.report(each, addresses.get(each, ""), there.values()) for each in sorted(cordons.nodes)),
+            cordons=tuple(cordons.report(each, nodes.get(each), there.values()) for each in sorted(cordons.nodes)),
             left_alone=self._cluster.left_alone,
             memory=memory_of(self._cluster.state),
         )
@@ -639,15 +647,12 @@ class Controller:
         entry = found.entry
         state = entry.ranks
         options = found.actor_options(state.spec.version)
-        problem = (
-            (found.executor.group_news.obstacle or obstacle(nodes, demands(options), self._world.cordoned)) if nodes else ""
-        )
-        labels = options.get("label_selector")
-        starting = f"its process is starting, if there is a node with {labels}" if labels else "its process is starting"
-        replicas = replicas_of(found, (problem or starting) if nodes else "", self._world.now())
+        no_room = obstacle(nodes, demands(options), self._world.cordoned, options.get("label_selector")) if nodes else ""
+        problem = (found.executor.group_news.obstacle or no_room) if nodes else ""
+        replicas = replicas_of(found, (problem or "its process is starting") if nodes else "", self._world.now())
         # Where ranks steer placement nobody is started before there is room.
         unplaced = problem if state.spec.placement is not None and len(replicas) < state.world_size else ""
-        waiting = next((each.message for each in replicas if each.message), unplaced)
+        waiting = next((each.message for each in replicas if each.message and each.pid is None), unplaced)
         known = state.message
         if known and waiting and not state.failed_ranks:  # which ranks have no place, and why the cluster has none
             known = f"{known} ({waiting})"
@@ -657,7 +662,7 @@ class Controller:
         return DeploymentInfo(
             name=found.deployment,
             status=state.status,
-            message=entry.frozen or unsaved or known or entry.trouble or waiting or "; ".join(conditions),
+            message=entry.frozen or unsaved or entry.message(known) or waiting or "; ".join(conditions),
             world_size=state.world_size,
             version=state.spec.version,
             class_name=found.extras.class_name,

@@ -6,8 +6,8 @@
 | Ray: a preemption notice, an autoscaler, a SIGTERM | Ray, asked every `PERIOD_S` | with the node: Ray has no way back |
 
 The machine keeps no cordon over a crash. So all are told again when a controller begins, and whoever places is told before that
-(`World.cordoned`): the first command of a new epoch may be a start. Of two deadlines of one node the user's later one does not
-count: what Ray drains is gone by Ray's.
+(`World.cordoned`): the first command of a new epoch may be a start. Of two deadlines of one node the machine says which holds;
+it is told that what Ray drains is gone by Ray's, whatever users say.
 
 Ray places nothing on what it drains; passing over what users have cordoned is asked of it with the label that each node has.
 """
@@ -26,7 +26,7 @@ from executors.ray_gpu.ray_deployment import RayDeployment
 from executors.ray_gpu.world import NodeInfo, World, live_nodes, persist
 from rankcore import ReplicaState
 from rankcore.cluster.events import ClusterEvent, CordonNews
-from rankcore.cluster.state import Entry
+from rankcore.cluster.state import ClusterState, Entry
 from rankcore.events import NodeCordoned, NodeDrainRequested, NodeLost, NodeUncordoned
 from rankcore.state import Replica
 from rankcore.values import NodeId, age_key
@@ -34,6 +34,8 @@ from rankcore.values import NodeId, age_key
 LOG = logging.getLogger(__name__)
 
 PERIOD_S = 1.0
+HEAD = "node:__internal_head__"
+"""Resource that Ray gives the node of its head."""
 DRAINED_BY_RAY = "Ray drains it"
 """The reason of such a drain: Ray says no other."""
 
@@ -44,16 +46,24 @@ class Cordons:
     """Runs on the controller's event loop.
 
     Args:
+        state: Of the machine.
         request: Hands an event to the machine, which has taken it when this returns.
         on_change: Called when other nodes are cordoned or drained than before.
 
     Attributes:
-        nodes: What holds of each node; one that is not here is open.
+        nodes: What was said last of each node; one that is not here is open.
     """
 
-    def __init__(self, world: World, request: Callable[[ClusterEvent], None], on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        world: World,
+        state: Callable[[], ClusterState],
+        request: Callable[[ClusterEvent], None],
+        on_change: Callable[[], None],
+    ) -> None:
         self.nodes: dict[NodeId, Cordon] = {}
         self._world = world
+        self._state = state
         self._request = request
         self._on_change = on_change
         self._by_ray: dict[NodeId, int] = {}  # Ray's deadlines, in milliseconds since 1970
@@ -84,12 +94,7 @@ class Cordons:
                     raise InvalidCallError(f"node {event.node_id} cannot be uncordoned: Ray itself drains it, for good")
                 await self._world.call(self._world.checkpoint.drop_cordon, event.node_id)
                 self._tell(event)
-            elif isinstance(event, NodeDrainRequested):
-                if event.node_id in self._by_ray and isinstance(known, NodeDrainRequested):
-                    event = attrs.evolve(event, deadline_at=_earlier(event.deadline_at, known.deadline_at))
-                await self._world.call(self._world.checkpoint.put_cordon, event)
-                self._tell(event)
-            elif not isinstance(known, NodeDrainRequested):  # else it is cordoned, and more
+            elif isinstance(event, NodeDrainRequested) or not isinstance(known, NodeDrainRequested):  # else that says more
                 await self._world.call(self._world.checkpoint.put_cordon, event)
                 self._tell(event)
 
@@ -131,12 +136,10 @@ class Cordons:
             self._tell(NodeLost(node_id=node_id, at=self._world.now()))
 
     def _tell_drain(self, node_id: NodeId, deadline_ms: int) -> None:
-        known, now = self.nodes.get(node_id), self._world.now()
+        now = self._world.now()
         deadline_at = max(now, now + deadline_ms / 1000 - time.time()) if deadline_ms else None
-        if isinstance(known, NodeDrainRequested):
-            deadline_at = _earlier(deadline_at, known.deadline_at)
         LOG.warning("Ray drains node %s%s", node_id, "" if deadline_at is None else f", until in {deadline_at - now:.0f} s")
-        self._tell(NodeDrainRequested(node_id=node_id, deadline_at=deadline_at, reason=DRAINED_BY_RAY, at=now))
+        self._tell(NodeDrainRequested(node_id=node_id, deadline_at=deadline_at, reason=DRAINED_BY_RAY, final=True, at=now))
 
     # -- for who asks
 
@@ -145,23 +148,25 @@ class Cordons:
         """The nodes that are to be left."""
         return tuple(sorted(each for each, cordon in self.nodes.items() if isinstance(cordon, NodeDrainRequested)))
 
-    def report(self, node_id: NodeId, address: str, deployments: Iterable[RayDeployment]) -> CordonedNode:
-        """How it stands with a node, and who is there."""
-        cordon = self.nodes.get(node_id)
+    def report(self, node_id: NodeId, node: NodeInfo | None, deployments: Iterable[RayDeployment]) -> CordonedNode:
+        """How it stands with a node, and who is there.
+
+        Args:
+            node: As Ray knows it; None: it is not alive any more.
+        """
+        offer = self._state().nodes.get(node_id)
+        cordon = offer.cordon if offer is not None and not isinstance(offer.cordon, NodeUncordoned) else None
         drain = cordon if isinstance(cordon, NodeDrainRequested) else None
         deadline_at = drain.deadline_at if drain is not None else None
         return CordonedNode(
             node_id=node_id,
-            address=address,
+            address=node.address if node is not None else "",
+            is_head=node is not None and HEAD in node.total,
             state="open" if cordon is None else "cordoned" if drain is None else "draining",
             left_s=max(0.0, deadline_at - self._world.now()) if deadline_at is not None else None,
             reason=drain.reason if drain is not None else "",
             replicas=tuple(_replicas_on(node_id, drain, deployments)),
         )
-
-
-def _earlier(one: float | None, other: float | None) -> float | None:
-    return min((each for each in (one, other) if each is not None), default=None)
 
 
 def _replicas_on(
@@ -185,9 +190,10 @@ def _what_becomes(entry: Entry, replica: Replica, drain: NodeDrainRequested | No
         return "stays: cordons and drains do not move weights that may be COLD"
     if replica.replica_id not in entry.ranks.tables.evictions.asked:
         return "stays"
-    if not replica.bundles:
-        return "moves, once its successor has a place elsewhere"
     in_time = drain is not None and drain.deadline_at is not None
+    if not replica.bundles:
+        by_then = in_time or entry.ranks.tables.evictions.asked[replica.replica_id].deadline_at is not None
+        return f"moves, once its successor has a place elsewhere{', or at its deadline' if by_then else ''}"
     return f"{'stops by then' if in_time else 'stays'}: its placement group has no other place for its rank"
 
 

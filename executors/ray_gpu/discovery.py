@@ -51,6 +51,7 @@ def forget_all(namespace: str) -> None:
     checkpoint.put_proxies(None)
     checkpoint.forget_memory()
     checkpoint.forget_cordons()
+    checkpoint.forget_replacements()
     end_proxies(namespace)
     for _, worker in find_workers(namespace).values():
         ray.kill(worker)

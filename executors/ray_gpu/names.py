@@ -69,6 +69,16 @@ def cordons_prefix(namespace: str) -> bytes:
     return f"{namespace}/cordon/".encode()
 
 
+def replacement_key(namespace: str, replica_id: str) -> bytes:
+    """A user wants a replica replaced."""
+    return replacements_prefix(namespace) + replica_id.encode()
+
+
+def replacements_prefix(namespace: str) -> bytes:
+    """Of all such replicas."""
+    return f"{namespace}/replacement/".encode()
+
+
 def planner_failure_key(namespace: str, at: float) -> bytes:
     """A controller has ended because the planner of weights has failed."""
     return planner_failures_prefix(namespace) + f"{at:020.6f}".encode()

@@ -95,6 +95,7 @@ class CordonedNode:
         left_s: Nobody is to be there any more after so many seconds; None: there is time.
         reason: Of the drain.
         replicas: Who is there.
+        is_head: Whether Ray's head is there, which stays.
     """
 
     node_id: str
@@ -103,6 +104,7 @@ class CordonedNode:
     left_s: float | None = None
     reason: str = ""
     replicas: tuple[ReplicaOnNode, ...] = ()
+    is_head: bool = False
 
 
 @attrs.frozen(kw_only=True)

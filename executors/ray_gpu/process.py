@@ -89,6 +89,8 @@ class Process(Conversation):
         self._failure: str | None = None
         self._found = False
         self._asked_again = 0
+        self._after: Process | None = None  # has its name until it is gone
+        self._nowhere = False  # no node may have it, so that there is no actor
         self._killed: tuple[str, int, int | None] | None = None  # node and process that were told to end
 
     # -- beginnings
@@ -97,7 +99,9 @@ class Process(Conversation):
         """Begin to create the actor, once an earlier process that has its name is gone."""
         self.node_id, self.version, self.restart_token = start.node_id, start.version, start.restart_token
         self.passes_over = self._world.cordoned if start.node_id is None and start.group_id is None else None
-        self._spawn(self._create(start, actor_options, after))
+        self._after = after
+        self._nowhere = bool(self.passes_over) and elsewhere(actor_options.get("label_selector"), self._world.cordoned) is None
+        self._spawn(self._wait_for_node(actor_options) if self._nowhere else self._create(start, actor_options))
 
     def find(self) -> None:
         """Begin to find the actor that an earlier controller created."""
@@ -145,7 +149,7 @@ class Process(Conversation):
         """See whether it waits for room, and not for its process to come up; `ReplicaPending`."""
         self._asked_again += 1
         if is_said(self._asked_again):
-            self._spawn_once(("room",), self._look_for_room(demands(actor_options)))
+            self._spawn_once(("room",), self._look_for_room(actor_options))
 
     def stop(self, epoch: int, timeout_s: float) -> None:
         """Drain it, then end it; `ReplicaStopped`."""
@@ -158,9 +162,8 @@ class Process(Conversation):
 
     # -- the actor
 
-    async def _create(self, start: StartReplica, actor_options: dict[str, Any], after: "Process | None") -> None:
-        if after is not None:
-            await after.gone.wait()
+    async def _create(self, start: StartReplica, actor_options: dict[str, Any]) -> None:
+        await self._has_its_name()
         try:
             actor = await self._world.call(self._make_actor, start, actor_options)
         except Exception as error:
@@ -191,7 +194,7 @@ class Process(Conversation):
         elif start.node_id is not None:
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(start.node_id, soft=False)
         elif self.passes_over:
-            options["label_selector"] = elsewhere(options.get("label_selector"), self.passes_over)
+            options["label_selector"] = elsewhere(options.get("label_selector"), self.passes_over)  # there are some: `create`
         return self._world.actor_class.options(
             name=name,
             namespace=self._world.namespace,
@@ -210,17 +213,35 @@ class Process(Conversation):
             restart_token=start.restart_token,
         )
 
-    async def _look_for_room(self, demand: dict[str, float]) -> None:
+    async def _look_for_room(self, actor_options: dict[str, Any]) -> None:
+        demand, labels = demands(actor_options), actor_options.get("label_selector")
         try:
-            if await self._world.call(locate, await self._actor) is not None:
+            if not self._nowhere and await self._world.call(locate, await self._actor) is not None:
                 return  # what it asks for is its own by now
             nodes = await self._world.call(live_nodes)
-            reason = obstacle(nodes, demand, self._world.cordoned) if nodes else ""
+            reason = obstacle(nodes, demand, self._world.cordoned, labels) if nodes else ""
         except Exception as error:  # Ray raises whatever its connection raises; it is asked again
             LOG.debug("%s: Ray does not say whether there is room: %s", self.replica_id, error)
             return
         if reason and self.endpoint is None and not self._asked_to_end:
             self._tell(ReplicaPending(replica_id=self.replica_id, reason=reason, at=self._world.now()))
+
+    async def _wait_for_node(self, actor_options: dict[str, Any]) -> None:
+        """Say so at once; it is created anew when other nodes are cordoned (`is_told_otherwise`)."""
+        if self.standby:
+            await self._finish_without_actor()
+        else:
+            await self._look_for_room(actor_options)
+
+    async def _has_its_name(self) -> None:
+        if self._after is not None:
+            await self._after.gone.wait()
+            self._after = None
+
+    async def _finish_without_actor(self) -> None:
+        await self._has_its_name()
+        self._actor.cancel()
+        self._finish(ReplicaStopped(replica_id=self.replica_id, at=self._world.now()))
 
     async def _find(self) -> None:
         name = names.actor_name(self._spec().name, self.replica_id)
@@ -304,6 +325,8 @@ class Process(Conversation):
         await self._kill()
 
     async def _kill(self) -> None:
+        if self._nowhere:
+            return await self._finish_without_actor()
         actor = await self._actor
         if self.endpoint is not None:
             self._killed = (self.endpoint.node_id, self.endpoint.pid, self.endpoint.started)

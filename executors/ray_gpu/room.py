@@ -13,8 +13,6 @@ OF_THAT_TYPE = 0.001
 """What Ray asks of a node for an accelerator_type."""
 NODE_ID = "ray.io/node-id"
 """Label that Ray gives each node."""
-NOWHERE = "none"
-"""Is no node's id."""
 UNLIMITED = 10_000
 """What a node holds of replicas that ask for no resources."""
 
@@ -32,16 +30,31 @@ def demands(actor_options: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(amount) for name, amount in asked.items() if amount}
 
 
-def elsewhere(selector: Mapping[str, str] | None, cordoned: frozenset[NodeId]) -> dict[str, str]:
-    """Labels of nodes that an actor may be placed on: those that the user wants, but for what is cordoned."""
+def elsewhere(selector: Mapping[str, str] | None, cordoned: frozenset[NodeId]) -> dict[str, str] | None:
+    """Labels of nodes that an actor may be placed on: those that the user wants, but for what is cordoned.
+
+    Returns:
+        None: the user names nodes, and all of them are cordoned. An actor that Ray is told of no such node dies at once.
+    """
     asked = dict(selector or {})
     if not cordoned:
         return asked
     wanted = asked.get(NODE_ID, "!")
-    named = set(re.findall(r"[\w.-]+", wanted.removeprefix("!").removeprefix("in(")))
+    named = _values(wanted)
     if wanted.startswith("!"):
         return asked | {NODE_ID: f"!in({','.join(sorted(named | cordoned))})"}
-    return asked | {NODE_ID: f"in({','.join(sorted(named - cordoned) or [NOWHERE])})"}
+    return asked | {NODE_ID: f"in({','.join(sorted(named - cordoned))})"} if named - cordoned else None
+
+
+def _values(wanted: str) -> set[str]:
+    """Those of "a", "!a", "in(a,b)" and "!in(a,b)"."""
+    return set(re.findall(r"[\w.-]+", wanted.removeprefix("!").removeprefix("in(")))
+
+
+def carries(node: NodeInfo, selector: Mapping[str, str]) -> bool:
+    """Whether a node has the labels that are wanted."""
+    labels = {**node.labels, NODE_ID: node.node_id}
+    return all((labels.get(key) in _values(wanted)) is not wanted.startswith("!") for key, wanted in selector.items())
 
 
 def fitting(node: NodeInfo, demand: Mapping[str, float]) -> int:
@@ -50,13 +63,23 @@ def fitting(node: NodeInfo, demand: Mapping[str, float]) -> int:
     return min(counts, default=UNLIMITED)
 
 
-def obstacle(nodes: Mapping[NodeId, NodeInfo], demand: Mapping[str, float], cordoned: frozenset[NodeId] = frozenset()) -> str:
+def obstacle(
+    nodes: Mapping[NodeId, NodeInfo],
+    demand: Mapping[str, float],
+    cordoned: frozenset[NodeId] = frozenset(),
+    selector: Mapping[str, str] | None = None,
+) -> str:
     """Why no node can hold a replica: what it asks for, and what the largest node has; "": one can.
 
     Args:
         nodes: All that are alive.
         cordoned: Of these, where nothing new is to come.
+        selector: The labels that the user wants a node to have.
     """
+    labels = ", ".join(f"{key}={wanted}" for key, wanted in (selector or {}).items())
+    nodes = {node_id: node for node_id, node in nodes.items() if carries(node, selector or {})}
+    if labels and not nodes:
+        return f"it waits for a node: none carries the label {labels}"
     asked = ", ".join(f"{name} {amount:g}" for name, amount in demand.items()) or "nothing"
     for name, amount in demand.items():
         largest = max((node.total.get(name, 0.0) for node in nodes.values()), default=0.0)
@@ -65,6 +88,8 @@ def obstacle(nodes: Mapping[NodeId, NodeInfo], demand: Mapping[str, float], cord
     if not any(all(node.total.get(name, 0.0) >= amount for name, amount in demand.items()) for node in nodes.values()):
         return f"no node can ever hold it: it asks for {asked}, which no node has all of"
     open_nodes = [node for node_id, node in nodes.items() if node_id not in cordoned]
+    if not open_nodes and labels:
+        return f"it waits for room: no other node than those that are cordoned carries the label {labels}"
     if not open_nodes:
         return "it waits for room: every node is cordoned"
     if not any(fitting(node, demand) for node in open_nodes):

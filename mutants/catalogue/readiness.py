@@ -51,8 +51,8 @@ READINESS = (
         "V16",
         "who serves nobody gets another user_config only while enough others are available",
         "rankcore/rules/configure.py",
-        "    if draft.configuring or draft.unready:\n",
-        "    if draft.configuring:\n",
+        "    if draft.unready:\n        _send_to_each(draft, draft.unready, wanted)\n",
+        "",
     ),
     Mutant(
         "a-new-controller-routes-to-all-who-run",

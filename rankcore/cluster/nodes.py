@@ -30,6 +30,7 @@ from rankcore.events import (
     NodeLost,
     NodeUncordoned,
 )
+from rankcore.evictions import deadline_of_both
 from rankcore.frozen import EMPTY
 from rankcore.placement import StaticPlacement
 from rankcore.residency.events import NodeJoined as NodeMemory
@@ -84,6 +85,9 @@ def on_cordon(draft: ClusterDraft, event: CordonNews) -> None:
     cordon = event
     if isinstance(event, NodeCordoned) and isinstance(known.cordon, NodeDrainRequested):
         cordon = attrs.evolve(known.cordon, at=event.at)  # that says more, and goes on
+    elif isinstance(event, NodeDrainRequested) and isinstance(known.cordon, NodeDrainRequested):
+        final = event.final or known.cordon.final
+        cordon = attrs.evolve(event, deadline_at=deadline_of_both(known.cordon, event), final=final)
     draft.nodes = draft.nodes.set(event.node_id, replace(known, cordon=cordon))
     listed = {*draft.members.get(event.node_id, EMPTY), *draft.ranked}
     for deployment in sorted(draft.state.deployments):

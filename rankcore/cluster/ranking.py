@@ -22,6 +22,8 @@ TROUBLE = frozenset(
     {NoteKind.START_FAILED, NoteKind.BACKED_OFF, NoteKind.DEPLOY_FAILED, NoteKind.ROLLED_BACK, NoteKind.KILL_CHOSEN}
 )
 """Notes that a user wants to see until the deployment is healthy again."""
+PLANNED = ("S5", "V14")
+"""Of rules that kill because of a lost bundle or a drain, of which the state says more."""
 
 
 def tell(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, event: Any) -> None:
@@ -45,7 +47,7 @@ def take(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, step: Step
     trouble = entry.trouble
     for note in step.notes:
         draft.note(ClusterNoteKind.RANKS, note.rule, deployment, note.because, note)
-        if note.kind in TROUBLE and (note.kind is not NoteKind.KILL_CHOSEN or note.rule != "S5"):  # S5: the state says more
+        if note.kind in TROUBLE and (note.kind is not NoteKind.KILL_CHOSEN or note.rule not in PLANNED):
             trouble = f"{note.replica_id}: {note.because}" if note.replica_id else f"{note.because}\n{trouble}"
     if step.state.status is HEALTHY:
         trouble = ""

@@ -178,6 +178,14 @@ class Entry(Struct, frozen=True, gc=False):
     alarm_at: float | None = None
     residency: Residency | None = None
 
+    def message(self, known: str | None = None) -> str:
+        """What a person has to know first: what the ranks say of themselves, and what went wrong last. Neither hides the other.
+
+        Args:
+            known: In place of the former; None: as `ranks.message` has it.
+        """
+        return "; ".join(filter(None, (self.ranks.message if known is None else known, self.trouble)))
+
     @property
     def conditions(self) -> tuple[str, ...]:
         """What a person has to know beside the status."""

@@ -33,7 +33,7 @@ from rankcore.rules import budget, leaving, overlap, prepare
 from rankcore.rules.messages import reconfigure
 from rankcore.rules.roll import LOWEST_RANK
 from rankcore.spec import DeploymentSpec
-from rankcore.state import Replica
+from rankcore.state import Ids, Replica
 from rankcore.values import DEPLOY_FAILED, REFILL, ReplicaId
 
 
@@ -112,9 +112,10 @@ def configure(draft: Draft) -> None:
             if _lacks_it(draft, replica.replica_id):
                 _send(draft, replica, wanted)
         return
-    if draft.configuring or draft.unready:
-        for replica in _out_of_service(draft):  # 1
-            _send(draft, replica, wanted)
+    if draft.configuring:
+        _send_to_each(draft, draft.configuring, wanted)  # 1
+    if draft.unready:
+        _send_to_each(draft, draft.unready, wanted)
     if budget.may_send_config(draft):
         for replica in _in_order(draft):
             _send(draft, replica, wanted)
@@ -127,10 +128,11 @@ def _lacks_it(draft: Draft, replica_id: ReplicaId) -> bool:
     return replica_id in draft.rollout.stale_config and replica_id not in draft.recovery.losers
 
 
-def _out_of_service(draft: Draft) -> list[Replica]:
-    owing = [each for each in draft.those(draft.configuring) if _lacks_it(draft, each.replica_id)]
-    unready = [each for each in draft.those(draft.unready) if each.pending is None and _lacks_it(draft, each.replica_id)]  # 3
-    return owing + unready
+def _send_to_each(draft: Draft, ids: Ids, wanted: DeploymentSpec) -> None:
+    """Whoever of these lacks it gets it, but for one that runs on another message and does not owe this one (3)."""
+    for replica in [each for each in draft.those(ids) if _lacks_it(draft, each.replica_id)]:
+        if replica.pending is None or replica.replica_id in draft.configuring:
+            _send(draft, replica, wanted)
 
 
 def _in_order(draft: Draft) -> Iterator[Replica]:

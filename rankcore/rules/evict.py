@@ -44,7 +44,7 @@ from rankcore.book.nodes import node_of, store
 from rankcore.commands import KillReplica
 from rankcore.draft import NEVER, Draft
 from rankcore.events import NodeCordoned, NodeDrainRequested, NodeUncordoned, ReplaceRequested
-from rankcore.evictions import Drain, Eviction
+from rankcore.evictions import Drain, Eviction, deadline_of_both
 from rankcore.notes import LATE, NoteKind
 from rankcore.rules import budget, leaving, overlap, static
 from rankcore.rules.bind import kept_rank_lacks_place, start_successor
@@ -65,13 +65,15 @@ def on_node_cordoned(draft: Draft, event: NodeCordoned) -> None:
 
 
 def on_node_drain_requested(draft: Draft, event: NodeDrainRequested) -> None:
-    """Nothing new goes to this node, and who is there is evicted. A later request replaces the deadline."""
+    """Nothing new goes to this node, and who is there is evicted, by the deadline that holds of this one and one before."""
     node = _newest(draft, event)
     if node is None:
         return
-    until = f", until {event.deadline_at:g} s" if event.deadline_at is not None else ""
+    known, deadline_at = node.drain, deadline_of_both(node.drain, event)
+    until = f", until {deadline_at:g} s" if deadline_at is not None else ""
     draft.note(NoteKind.NODE_DRAINED, RULE, because=f"{event.node_id}{until}: {event.reason}, {len(node.members)} replicas")
-    drain = Drain(event.deadline_at, event.reason, node.drain.since if node.drain is not None else event.at)
+    since, final = (event.at, event.final) if known is None else (known.since, event.final or known.final)
+    drain = Drain(deadline_at, event.reason, since, final)
     _cordon(draft, event.node_id, replace(node, cordoned=True, drain=drain, cordon_at=event.at))
     for member in draft.those(draft.nodes[event.node_id].members):
         _send_away(draft, member, drain)

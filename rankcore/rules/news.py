@@ -79,7 +79,8 @@ def become_ready(draft: Draft, replica: Replica, at: float, reason: str | None =
     if reason is not None or replica.unready is not None:
         replica = replicas.change(draft, replica, **unready.newest_of(replica, at, reason))
     begins = readiness.begin(draft, replica)
-    ready = {"routed": replica.unready is None, "readiness_at": max(at, replica.readiness_at), **begins}
+    known_at = replica.readiness_at
+    ready = {"routed": replica.unready is None, "readiness_at": at if at > known_at else known_at, **begins}
     if moving:
         runs = replicas.change(draft, replica, state=REPLICA_MOVES[state, ReconfigureReplica], **ready)
     else:

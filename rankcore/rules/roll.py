@@ -12,7 +12,7 @@ from rankcore.draft import Draft
 from rankcore.rankset import RankSet
 from rankcore.rules import budget, leaving, static
 from rankcore.rules.bind import kept_rank_lacks_place, start_successor
-from rankcore.rules.fill import has_room
+from rankcore.rules.fill import PACK, has_room
 from rankcore.values import DEPLOY_FAILED, DRAINING, REFILL
 
 RULE = "2.3"
@@ -101,6 +101,12 @@ def _left_to_eviction(draft: Draft) -> set[int]:
     return set(ranks) - {rank for rank in named if no_room or rank in rollout.surging}
 
 
+def _room_elsewhere(draft: Draft) -> int:
+    """For how many who leave a cordoned node there is room, beside those that have left one, and who waits for a start."""
+    room = sum(size * nodes.size for size, nodes in draft.nodes_by_room.items())
+    return room - draft.vacant.size - sum(len(node.leaving) for node in draft.nodes.values() if node.cordoned)
+
+
 def _is_on_cordoned_node(draft: Draft, rank: int) -> bool:
     return draft.nodes[slots.holder_of(draft, rank).node_id or ""].cordoned
 
@@ -111,7 +117,8 @@ def _in_order(draft: Draft) -> Iterator[int]:
     Where successors are prepared first, the others go only if there is no room for any (V4).
 
     Whoever is to move to other bundles moves when those are free, and takes a new generation along. Who is evicted is passed
-    over, as long as it is for its successor to bring the new generation.
+    over, as long as it is for its successor to bring the new generation. Where the core packs ranks, so is whoever could come
+    back nowhere: its node is cordoned, and no other has room.
     """
     misfits, evicted = draft.bundles.misfits, _left_to_eviction(draft)
     for rank in _ordered(draft, draft.rollout.stoppable):
@@ -123,10 +130,17 @@ def _in_order(draft: Draft) -> Iterator[int]:
             yield rank
     hands_over = draft.spec.hand_over != "none" and not draft.rollout.full and has_room(draft)
     rest = RankSet() if hands_over and not kept_rank_lacks_place(draft) else draft.rollout.running
+    elsewhere: int | None = None
+    packs = draft.spec.placement == PACK
     for rank in _ordered(draft, rest, from_the_other_end=bool(draft.spec.surge_max)):
         waits = rank in draft.rollout.surging or rank in misfits or rank in evicted
-        if not waits and not slots.is_resting(draft, rank):
-            yield rank
+        if waits or slots.is_resting(draft, rank):
+            continue
+        if packs and _is_on_cordoned_node(draft, rank):  # what it leaves is lost: it takes room elsewhere
+            elsewhere = _room_elsewhere(draft) if elsewhere is None else elsewhere - 1
+            if elsewhere <= 0:
+                continue
+        yield rank
     beginner = static.next_of_ring(draft)
     if beginner is not None:
         yield beginner

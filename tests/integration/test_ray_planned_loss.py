@@ -54,7 +54,9 @@ def test_a_drained_node_is_emptied_without_a_failed_call_and_uncordoned_it_is_us
     with Calls(handle) as calls:
         answer = serve.drain(drained.node_id[:12], deadline_s=300.0, reason="new driver")
         assert (answer.state, answer.reason, len(answer.replicas)) == ("draining", "new driver", 2)
-        assert {each.what for each in answer.replicas} == {"moves, once its successor has a place elsewhere"}
+        assert {each.what for each in answer.replicas} == {
+            "moves, once its successor has a place elsewhere, or at its deadline"
+        }
         assert 0 < answer.left_s <= 300.0
         after = eventually(lambda: (now := homes(serve)) and drained.node_id not in now.values() and now, "it is empty")
     assert calls.failed == []
@@ -91,6 +93,48 @@ def test_cordon_and_drain_outlive_the_controller(cluster, serve):
         assert {each.node_id for each in info(serve).replicas} <= {drained.node_id, None}
         serve.uncordon(cordoned.node_id)
         eventually(lambda: (now := homes(serve)) and set(now.values()) == {cordoned.node_id}, "both have moved")
+    assert calls.failed == []
+
+
+def test_a_replica_that_is_pinned_to_a_drained_node_stays_there_and_that_is_said(cluster, serve):
+    from tests.ray_apps import RankAware
+
+    drained = add_node(cluster)
+    pinned = ON_ONE | {"label_selector": {"ray.io/node-id": drained.node_id}}
+    handle = serve.run(RankAware.options(num_replicas=1, ray_actor_options=pinned).bind())
+    eventually(lambda: homes(serve), "it runs")
+    (before,) = info(serve).replicas
+    add_node(cluster)
+    with Calls(handle) as calls:
+        serve.drain(drained.node_id)
+        no_other = "no other node than those that are cordoned carries the label"
+        eventually(lambda: no_other in info(serve).message, "its successor waits")
+        (successor,) = (each.replica_id for each in info(serve).replicas if each.rank is None)
+        eventually(lambda: "rank 0 has a successor without a place" in info(serve).rollout, "the core has heard of it")
+        assert {each.replica_id for each in info(serve).replicas} == {before.replica_id, successor}
+        serve.uncordon(drained.node_id)
+        eventually(lambda: info(serve).status == "HEALTHY", "it may stay")
+        assert [each.replica_id for each in info(serve).replicas] == [before.replica_id]
+    assert calls.failed == []
+
+
+def test_a_replacement_by_name_outlives_the_controller(cluster, serve):
+    from tests.ray_apps import RankAware
+
+    full = add_node(cluster)
+    handle = serve.run(RankAware.options(num_replicas=2, ray_actor_options=ON_ONE).bind())
+    assert set(eventually(lambda: homes(serve), "two run").values()) == {full.node_id}
+    gone = info(serve).ranks[0]
+    with Calls(handle) as calls:
+        serve.replace_replicas([gone.partition("/")[2]])
+        assert gone in info(serve).ranks.values(), "its successor has no place"
+        pid = serve.status().controller_pid
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: serve.status().controller_pid != pid, "another controller is there")
+        eventually(lambda: "rank 0 by name" in info(serve).message, "it knows of it")
+        new = add_node(cluster)
+        eventually(lambda: (now := homes(serve)) and now[0] == new.node_id, "it is replaced")
+    assert gone not in info(serve).ranks.values()
     assert calls.failed == []
 
 

@@ -3,6 +3,8 @@
 import pytest
 
 from executors.simulator.record.availability import Availability
+from rankcore import DeploymentStatus
+from tests.scripted import Deployment
 from tests.unit.test_simulated_faults import WORLD, one_fault, result_of
 
 
@@ -70,6 +72,24 @@ def test_an_update_takes_until_everybody_has_it(change):
     figures = result.deployments[0]
     assert 0.0 < figures.update_s < 60.0
     assert figures.below_floor_s == 0.0
+
+
+def test_a_replacement_that_finds_no_place_is_no_part_of_an_update():
+    seen, d = Availability(), Deployment.running(2, max_unavailable=1)
+    seen.follow(0.0, d.state)
+    d.change(version="2")
+    seen.follow(10.0, d.state)
+    for replica_id in ("llm#1.0", "llm#1.2", "llm#1.2"):
+        d.answer(replica_id)
+    d.replace("llm#1.2")
+    waits = next(iter(each.successor for _, each in d.state.tables.slots.items() if each.successor))
+    seen.follow(13.0, d.state)
+    d.settle(except_for=[waits])
+    assert {each.version for each in d.state.replicas.values()} == {"2"}
+    assert d.status is DeploymentStatus.UPDATING
+    seen.follow(14.0, d.state)
+    seen.finish(100.0)
+    assert seen.updating.total_s == 4.0
 
 
 def test_a_change_of_the_target_is_no_update():

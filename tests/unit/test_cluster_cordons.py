@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from rankcore import NoteKind
 from rankcore.cluster.events import NodeJoined
 from rankcore.cluster.residency import ResidencySpec
 from rankcore.errors import InvalidEventError
@@ -75,6 +76,36 @@ def test_a_cordon_leaves_a_drain_as_it_is_also_for_who_comes_up_there_later() ->
     nodes = [cluster.state.deployments[each].ranks.nodes["n0"] for each in ("a/d", "b/d")]
     assert [(node.drain.reason, node.cordon_at) for node in nodes if node.drain is not None] == [("new driver", 2.0)] * 2
     assert (places(cluster, "b/d"), cluster.status("b/d")) == (["n1"], "HEALTHY")
+
+
+def test_who_is_killed_for_a_drain_is_nothing_that_went_wrong() -> None:
+    cluster = Cluster()
+    cluster.apply(application(entry("a/d", 2)))
+    cluster.tell(NodeDrainRequested(node_id="n1", at=1.0))
+    cluster.node_id = "n1"
+    cluster.step(StopRequested(replica_ids=["a/d#1.0"], at=2.0))
+    while not any(note.of is not None and note.of.kind is NoteKind.KILL_CHOSEN for note in cluster.notes):
+        cluster.step(cluster.news.popleft())
+    assert (cluster.status("a/d"), cluster.state.deployments["a/d"].trouble) == ("UNHEALTHY", "")
+
+
+def test_the_deadline_that_holds_of_two_is_told_to_who_comes_up_there_later() -> None:
+    cluster = Cluster()
+    cluster.apply(application(entry("a/d", 1, **PACKED)))
+    cluster.node_id = "n1"
+    cluster.apply(application(entry("b/d", 1)))
+    cluster.tell(NodeDrainRequested(node_id="n0", deadline_at=500.0, final=True, at=1.0))
+    cluster.tell(NodeDrainRequested(node_id="n0", deadline_at=900.0, reason="new driver", at=2.0))
+    cluster.node_id = "n0"
+    cluster.step(StopRequested(replica_ids=["b/d#1.0"], at=3.0))
+    while not any(isinstance(each, ReplicaPlaced) for each in cluster.news):
+        cluster.step(cluster.news.popleft())
+    cluster.node_id = "n1"
+    cluster.settle()
+    drains = [cluster.state.deployments[each].ranks.nodes["n0"].drain for each in ("a/d", "b/d")]
+    assert [(drain.deadline_at, drain.reason, drain.final) for drain in drains if drain is not None] == (
+        [(500.0, "new driver", True)] * 2
+    )
 
 
 def test_uncordoned_is_told_to_who_takes_it_for_cordoned_though_nobody_is_there_any_more() -> None:

@@ -111,6 +111,7 @@ BY_FIELD: dict[str, st.SearchStrategy[Any]] = {
     "group_id": st.none() | ids,
     "restart_token": st.just("") | ids,
     "reason": texts,
+    "final": st.booleans(),
     "version": ids,
     "revision": revisions,
     "epoch": revisions,

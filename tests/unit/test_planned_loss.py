@@ -5,7 +5,10 @@ import pytest
 from rankcore import DeploymentStatus, NoteKind
 from rankcore.commands import KillReplica, StartReplica, StopReplica
 from rankcore.errors import UnknownDeploymentError
+from rankcore.evictions import Drain
 from rankcore.placement import StaticPlacement
+from rankcore.progress import progress_of
+from rankcore.state import Replica
 from rankcore.values import ReplicaState
 from tests.scripted import Deployment
 
@@ -23,6 +26,10 @@ def stopped(d: Deployment) -> list[str]:
 
 def killed(d: Deployment) -> list[str]:
     return list(dict.fromkeys(kill.replica_id for kill in d.sent(KillReplica)))
+
+
+def by_rank(d: Deployment) -> dict[int, Replica]:
+    return {rank: d.state.replicas[replica_id] for replica_id, rank in d.ranks.items()}
 
 
 def nodes_of(d: Deployment) -> dict[int, str | None]:
@@ -260,6 +267,48 @@ def test_an_update_without_room_elsewhere_goes_on_beside_a_drain() -> None:
     assert "llm#1.0" not in stopped(d)
 
 
+def packed(**spec: object) -> Deployment:
+    """Ranks 0 and 1 on a, 2 and 3 on b, and both are full."""
+    d = Deployment(4, placement="pack_ranks", **spec)
+    d.node("a", 2)
+    d.node("b", 2)
+    d.settle()
+    d.forget()
+    return d
+
+
+def test_an_update_stops_nobody_who_could_come_back_nowhere() -> None:
+    """The room of a cordoned node is lost with who leaves it, and the core knows that there is no other."""
+    d = packed(max_unavailable=2)
+    d.cordon("a")
+    d.cordon("b")
+    d.change(version="2")
+    assert (stopped(d), d.serving) == ([], 4)
+    assert progress_of(d.state).because == (
+        "no room elsewhere for what is to be updated on cordoned nodes: rank 0, rank 1, rank 2, rank 3"
+    )
+    d.uncordon("b")
+    d.settle()
+    assert {rank: each.version for rank, each in by_rank(d).items()} == {0: "1", 1: "1", 2: "2", 3: "2"}
+    assert d.serving == 4
+    d.uncordon("a")
+    d.settle()
+    assert (d.status, {each.version for each in d.state.replicas.values()}) == (HEALTHY, {"2"})
+
+
+def test_an_update_takes_from_cordoned_nodes_as_many_as_find_room_elsewhere() -> None:
+    d = packed(max_unavailable=3)
+    d.cordon("a")
+    d.cordon("b")
+    d.node("c", 2)
+    d.change(version="2")
+    assert stopped(d) == ["llm#1.0", "llm#1.1"]
+    d.stopped("llm#1.0")
+    assert stopped(d) == ["llm#1.0", "llm#1.1"]
+    d.settle()
+    assert {rank: each.version for rank, each in by_rank(d).items()} == {0: "2", 1: "2", 2: "1", 3: "1"}
+
+
 def update_where_all_places_are_taken(d: Deployment, places: int) -> None:
     """Everything is answered, as long as it takes; who is requested gets a place only where another one has ended."""
     for _ in range(60):
@@ -416,6 +465,26 @@ def test_a_later_drain_replaces_the_deadline() -> None:
     d.drain("n0", d.now + 60.0)
     d.wait(60.0)
     assert killed(d) == ["llm#1.0", "llm#1.2"]
+
+
+@pytest.mark.parametrize("final_first", [True, False])
+@pytest.mark.parametrize(("asked", "until"), [(100.0, 60.0), (None, 60.0), (30.0, 30.0)])
+def test_nobody_puts_off_the_end_of_a_node_that_is_final(asked: float | None, until: float, final_first: bool) -> None:
+    d = two_nodes(graceful_shutdown_timeout_s=0.0)
+    for final in (final_first, not final_first):
+        d.drain("n0", 60.0 if final else asked, final=final)
+    assert d.state.nodes["n0"].drain == Drain(until, "drain", 0.0, True)
+    d.drain("n0", 90.0)
+    d.wait(until)
+    assert killed(d) == ["llm#1.0", "llm#1.2"]
+
+
+def test_an_end_that_was_final_is_so_no_more_once_the_node_is_uncordoned() -> None:
+    d = two_nodes()
+    d.drain("n0", 60.0, final=True)
+    d.uncordon("n0", at=1.0)
+    d.drain("n0", 600.0, at=2.0)
+    assert d.state.nodes["n0"].drain == Drain(600.0, "drain", 2.0)
 
 
 def test_another_grace_is_taken_from_the_deadline() -> None:

@@ -1,5 +1,6 @@
 """How far an update has come, as a status says it."""
 
+from rankcore import StaticPlacement
 from rankcore.progress import progress_of
 from tests.scripted import Deployment
 
@@ -11,6 +12,15 @@ def said(d: Deployment) -> str:
 
 def waits(d: Deployment, now: float | None = None) -> str:
     return progress_of(d.state, now).because
+
+
+def on_bundles(**spec: object) -> Deployment:
+    """Two ranks that have one place each, on n0 and n1."""
+    placement = StaticPlacement(bundles={0: (0,), 1: (1,)}, bundle_count=2, group="pg")
+    d = Deployment(2, placement=placement, **spec)
+    d.bundle_nodes = {0: "n0", 1: "n1"}
+    d.settle()
+    return d
 
 
 def test_an_update_counts_what_runs_all_of_the_spec() -> None:
@@ -126,22 +136,72 @@ def test_ranks_that_no_node_has_room_for_have_no_place_where_the_core_packs_them
     assert waits(d) == "no room, 2 of 3: rank 2 has no place"
 
 
-def test_a_successor_without_a_place_is_waited_for() -> None:
-    d = Deployment.running(4, max_surge=2, max_unavailable=1)
+def test_that_there_is_no_room_for_a_successor_is_said_once_it_was_waited_for_in_vain() -> None:
+    d = Deployment.running(4, nodes=("n0", "n1"), max_surge=1, hand_over="prepared", max_unavailable=1)
     d.change(version="2")
-    assert waits(d) == "no room yet for what is started early: ranks 0, 1 have a successor without a place"
+    assert waits(d, now=3.0) == "rank 0 (llm#1.4) was asked for 3 s ago, and is not up yet"
+    d.pending("llm#1.4", reason="it waits for room")
+    assert waits(d).startswith("no room yet for what is started early: rank 0 has a successor without a place")
+    d.place("llm#1.4")
+    assert "no room" not in waits(d)
 
 
 def test_who_is_to_be_replaced_elsewhere_is_counted() -> None:
     d = Deployment.running(2)
     d.drain("n0")
-    assert "2 of 2 available, 2 to be replaced elsewhere, waits: no room yet" in str(progress_of(d.state))
+    assert "2 of 2 available, 2 to be replaced elsewhere, waits: rank 0 (llm#1.2) was asked for 0 s ago" in str(
+        progress_of(d.state)
+    )
+
+
+def test_of_a_drain_only_who_nobody_can_be_started_for_has_no_room_elsewhere() -> None:
+    d = Deployment.running(4, nodes=("n0", "n1"), max_unavailable=1)
+    d.drain("n0")
+    d.place("llm#1.4", "n1")
+    assert waits(d) == "rank 0 (llm#1.0) has been draining for 0 s", "rank 2 comes after it"
+
+
+def test_a_failure_and_a_drain_do_not_hide_each_other() -> None:
+    d = on_bundles(start_backoff_s=8.0, max_start_failures=9)
+    d.drain("n0")
+    elsewhere = "no room elsewhere for what is to be replaced: rank 0 has no successor"
+    assert waits(d) == elsewhere
+    d.die("llm#1.1")
+    d.start_fails("llm#1.2")
+    assert waits(d) == f"rank 1 rests after 2 failures, next start in 16 s; {elsewhere}"
+
+
+def test_a_successor_that_fails_to_start_on_another_node_is_said_to_rest() -> None:
+    d = Deployment.running(4, nodes=("n0", "n1"), start_backoff_s=8.0, max_start_failures=9, surge_patience_s=1.0)
+    d.drain("n0")
+    d.start_fails("llm#1.4")
+    assert waits(d) == "rank 0 rests after 1 failure, next start in 8 s"
+    d.pending("llm#1.5")
+    assert waits(d) == (
+        "no room yet for what is started early: rank 2 has a successor without a place; "
+        "rank 0 rests after 1 failure, next start in 8 s"
+    )
+
+
+def test_what_was_given_up_has_no_next_start() -> None:
+    d = Deployment.running(2, max_start_failures=1, max_unavailable=1)
+    d.change(version="2")
+    d.stopped("llm#1.0")
+    d.place("llm#1.2")
+    d.start_fails("llm#1.2")
+    assert waits(d) == "not available: rank 0 requested for 0 s", "what was healthy last has started at once"
+    d = Deployment(2, max_start_failures=1)
+    d.start_fails("llm#1.0")
+    assert waits(d) == "rank 0 is not started again after 1 failure"
 
 
 def test_a_vacant_rank_without_a_failure_is_told_to_be_one() -> None:
-    d = Deployment(1, max_start_failures=1)
-    d.start_fails("llm#1.0")
-    d.wait(2.0)
-    assert waits(d) == "not available: rank 0 vacant"
+    d = on_bundles()
+    d.die("llm#1.1")
+    d.restart(found=["llm#1.0"])
+    d.lose_bundles(1, at=1.0)
+    d.report("llm#1.0")
+    assert waits(d) == "not available: rank 1 vacant"
     d.delete()
+    d.stopped("llm#1.0")
     assert waits(d) == ""

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
 from executors.cli.app import app
-from executors.cli.ray_view import ROWS_MAX, lines_of_node, summary, view
+from executors.cli.ray_view import ROWS_MAX, line, lines_of_node, summary, view
 from executors.ray_gpu.messages import CallStatus
 from executors.ray_gpu.overview import (
     CordonedNode,
@@ -196,7 +196,11 @@ def here(count=1):
         ),
         (
             CordonedNode(node_id="a", address="", state="draining", reason="new driver"),
-            ["node a is to be left: new driver; empty"],
+            ["node a is to be left: new driver; no replicas there"],
+        ),
+        (
+            CordonedNode(node_id="a", address="", state="draining", reason="new driver", is_head=True),
+            ["node a is to be left: new driver; no replicas there; it is the head of the cluster, which stays"],
         ),
         (
             CordonedNode(node_id="a", address="", state="open", replicas=here()),
@@ -210,12 +214,25 @@ def test_how_it_stands_with_a_node_is_a_line_and_one_for_each_replica_there(foun
     assert (len(shown_of_many), shown_of_many[-1]) == (ROWS_MAX + 2, "  ... and 3 more")
 
 
+def test_where_there_is_little_room_nodes_have_short_ids():
+    node_id = "3f2a91bc" + 48 * "0"
+    found = info(
+        has_residency=False,
+        message=f"to be replaced: rank 0 from {node_id} (drain)",
+        rollout=f"1 of 1 available, waits: rank 0 on {node_id}",
+    )
+    for said in (line(found), summary(found), " ".join(shown(found).split())):
+        assert "rank 0 from 3f2a91bc (drain)" in said
+        assert "waits: rank 0 on 3f2a91bc" in said
+        assert node_id not in said
+
+
 def test_a_drain_with_a_deadline_says_until_when_and_status_shows_it():
     node = CordonedNode(node_id="a047857d93c41bbc", address="", state="draining", left_s=119.6, reason="drain", replicas=here())
     (over, _) = lines_of_node(attrs.evolve(node, left_s=0.0))
     assert over == "node a047857d is to be left, its deadline is over: drain; 1 replica there"
-    (line, _) = lines_of_node(node)
-    assert re.fullmatch(r"node a047857d is to be left by \d\d:\d\d:\d\d, in 120 s: drain; 1 replica there", line)
+    (first, _) = lines_of_node(node)
+    assert re.fullmatch(r"node a047857d is to be left by \d\d:\d\d:\d\d, in 120 s: drain; 1 replica there", first)
     status = Status(namespace="n", epoch=1, controller_pid=1, journal=None, deployments={}, cordons=(node,))
     out = io.StringIO()
     Console(file=out, width=160).print(view(status))

@@ -9,16 +9,30 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
+from executors.ray_gpu import cluster as clusters
 from executors.ray_gpu import controller as controllers
 from executors.ray_gpu import cordons
+from executors.ray_gpu import process as processes
+from executors.ray_gpu import ray_deployment as deployments
 from executors.ray_gpu.cordons import node_meant
 from executors.ray_gpu.errors import InvalidCallError, InvalidDeploymentError, UnknownNameError
 from executors.ray_gpu.executor import RayExecutor
+from executors.ray_gpu.process import Process
 from executors.ray_gpu.room import NODE_ID, elsewhere, obstacle
 from executors.ray_gpu.world import NodeInfo
 from rankcore import DeploymentSpec
 from rankcore.commands import StartReplica
-from rankcore.events import NodeCordoned, NodeDrainRequested
+from rankcore.errors import UnknownDeploymentError
+from rankcore.events import (
+    NodeCordoned,
+    NodeDrainRequested,
+    ReplaceRequested,
+    ReplicaDied,
+    ReplicaPending,
+    ReplicaStartFailed,
+    ReplicaStopped,
+)
+from rankcore.values import age_key
 from tests.ray_in_memory import World, a_controller, answer_at_once, of, package, status_of, until, without_actors
 
 
@@ -79,11 +93,31 @@ def test_a_drain_says_who_moves_by_when_and_a_later_cordon_takes_nothing_back(cl
         controller = await two_replicas()
         answer = await controller.drain("n", 120.0, "new driver")
         assert (answer.state, answer.reason, 119.0 < answer.left_s <= 120.0) == ("draining", "new driver", True)
-        moves = "moves, once its successor has a place elsewhere"
+        moves = "moves, once its successor has a place elsewhere, or at its deadline"
         assert [(each.rank, each.what) for each in answer.replicas] == [(0, moves), (1, moves)]
         assert (await controller.cordon("n")).state == "draining"
         assert known(controller).drain.reason == "new driver"
-        assert (await controller.drain("n", None, "drain")).left_s is None, "a later one replaces the deadline"
+        answer = await controller.drain("n", None, "drain")
+        assert answer.left_s is None, "a later one replaces the deadline"
+        assert {each.what for each in answer.replicas} == {"moves, once its successor has a place elsewhere"}
+
+    asyncio.run(scenario())
+
+
+def test_the_status_says_of_a_drain_where_the_head_is_and_what_has_failed_beside_it(cluster):
+    cluster.alive["n"] = attrs.evolve(node("n"), total={"CPU": 1.0, cordons.HEAD: 1.0})
+
+    async def scenario():
+        controller = await two_replicas()
+        assert (await controller.drain("n", None, "drain")).is_head
+        replica_id = max(of(controller).entry.ranks.replicas, key=age_key)
+        failed = ReplicaStartFailed(replica_id=replica_id, reason="no module", at=controller._world.now())
+        controller._cluster.request(failed)
+        status = await controller.status()
+        assert status.cordons[0].is_head
+        (found,) = status.deployments.values()
+        assert "to be replaced: rank 0 from n (drain)" in found.message
+        assert f"{replica_id}: start failed: no module; failure 1 in its slot" in found.message
 
     asyncio.run(scenario())
 
@@ -127,7 +161,7 @@ def test_the_next_controller_passes_over_cordoned_nodes_before_it_places_anythin
         following._world = World(*store.kept.values())
         following._world.epoch, following._world.checkpoint = 2, store
         seen = []
-        started = cordons.Cordons(following._world, seen.append, lambda: None)
+        started = cordons.Cordons(following._world, lambda: None, seen.append, lambda: None)
         await started.recover()
         assert (following._world.cordoned, seen) == ({"n", "other"}, [])
         started.begin()
@@ -223,7 +257,8 @@ def test_a_node_is_called_by_its_id_the_beginning_of_it_or_its_address():
         ({NODE_ID: "!in(z, x)"}, "xy", {NODE_ID: "!in(x,y,z)"}),
         ({NODE_ID: "in(x, z)"}, "xy", {NODE_ID: "in(z)"}),
         ({NODE_ID: "z"}, "xy", {NODE_ID: "in(z)"}),
-        ({NODE_ID: "x"}, "xy", {NODE_ID: "in(none)"}),
+        ({NODE_ID: "x"}, "xy", None),
+        ({NODE_ID: "in(x,y)", "zone": "a"}, "xy", None),
     ],
 )
 def test_ray_is_told_to_pass_over_what_is_cordoned(of_user, cordoned, asked):
@@ -236,6 +271,75 @@ def test_that_room_is_on_a_cordoned_node_alone_is_said():
     assert obstacle(nodes, {"CPU": 1.0}, frozenset("b")).endswith("the node with the most free has CPU 0, and 1 is cordoned")
     assert obstacle(nodes, {"CPU": 1.0}, frozenset("ab")) == "it waits for room: every node is cordoned"
     assert obstacle(nodes, {"CPU": 9.0}, frozenset("ab")).startswith("no node can ever hold it")
+
+
+def test_what_labels_leave_no_node_for_is_said():
+    nodes = {"a": attrs.evolve(node("a"), labels={"zone": "east"}), "b": node("b")}
+    assert obstacle(nodes, {"CPU": 1.0}, frozenset("b"), {"zone": "in(east,west)"}) == ""
+    assert obstacle(nodes, {"CPU": 1.0}, frozenset("b"), {"zone": "!west"}) == ""
+    cordoned = "it waits for room: no other node than those that are cordoned carries the label "
+    assert obstacle(nodes, {"CPU": 1.0}, frozenset("a"), {"zone": "east"}) == f"{cordoned}zone=east"
+    assert obstacle(nodes, {"CPU": 1.0}, frozenset("b"), {NODE_ID: "b"}) == f"{cordoned}{NODE_ID}=b"
+    assert obstacle(nodes, {"CPU": 1.0}, frozenset("b"), {"zone": "!east"}) == f"{cordoned}zone=!east"
+    said = "it waits for a node: none carries the label zone=north"
+    assert obstacle(nodes, {"CPU": 1.0}, frozenset(), {"zone": "north"}) == said
+
+
+def pinned(world, told, ended):
+    """A process that may be on node "x" alone."""
+    listener = SimpleNamespace(tell=told.append, has_ended=ended.append)
+    return Process(world, SimpleNamespace(), "m#1.0", lambda: DeploymentSpec(name="m", target_replicas=1), listener)
+
+
+ON_X = {"label_selector": {NODE_ID: "x"}}
+
+
+@pytest.mark.parametrize("standby", [False, True])
+def test_who_may_be_nowhere_waits_and_says_so_and_ray_is_not_asked(monkeypatch, standby):
+    """Ray ends at once whoever may be on no node: the core would start one after the other."""
+    monkeypatch.setattr(processes, "live_nodes", lambda: {"x": node("x"), "y": node("y")})
+    start = StartReplica("m#1.0", 0, "a", None, (), 1)
+
+    async def scenario():
+        world, told, ended = World(), [], []
+        world.cordoned = frozenset("x")
+        process = pinned(world, told, ended)
+        process.standby = standby
+        process._make_actor = lambda *_: pytest.fail("Ray is asked")
+        process.create(start, ON_X)
+        if standby:
+            await process.gone.wait()
+            assert (told, ended) == ([], [process])
+            return
+        await until(lambda: told)
+        (pending,) = told
+        assert pending.reason.endswith(f"no other node than those that are cordoned carries the label {NODE_ID}=x")
+        world.cordoned = frozenset()
+        assert process.is_told_otherwise
+        process.stop(1, 5.0)
+        await process.gone.wait()
+        assert [type(each) for each in told] == [ReplicaPending, ReplicaStopped]
+
+    asyncio.run(scenario())
+
+
+def test_who_takes_the_name_of_one_that_may_be_nowhere_waits_for_whoever_had_it_before(monkeypatch):
+    monkeypatch.setattr(processes, "live_nodes", dict)
+    start = StartReplica("m#1.0", 0, "a", None, (), 1)
+
+    async def scenario():
+        world, told, ended = World(), [], []
+        first, second = pinned(world, told, ended), pinned(world, told, ended)
+        world.cordoned = frozenset("x")
+        second.create(start, ON_X, after=first)
+        second.withdraw()
+        await asyncio.sleep(0)
+        assert not second.gone.is_set()
+        first.gone.set()
+        await second.gone.wait()
+        assert (told, ended) == ([], [second])
+
+    asyncio.run(scenario())
 
 
 def test_who_waits_is_created_anew_once_other_nodes_are_cordoned(monkeypatch):
@@ -277,11 +381,63 @@ def test_replicas_that_are_named_are_replaced_or_none_of_them(cluster):
         with pytest.raises(UnknownNameError, match=r"default/m#9\.9"):
             await controller.replace_replicas((replica_ids[0], "default/m#9.9"), None)
         assert sorted(of(controller).entry.ranks.replicas) == replica_ids
-        await controller.replace_replicas((replica_ids[0],), 60.0)
+        await controller.deploy((package("m", "other", target_replicas=1),), False)
+        with pytest.raises(UnknownNameError, match=r"replica 'm#1\.0' may be any of: default/m#1\.0, other/m#1\.0"):
+            await controller.replace_replicas(("m#1.0",), None)
+        with pytest.raises(UnknownNameError, match=r"there is no replica 'm#9\.9'"):
+            await controller.replace_replicas(("m#9.9",), None)
+        await controller.delete(("other/m",))
+        await controller.replace_replicas(("m#1.0",), 60.0)
         await until(lambda: status_of(controller) == "HEALTHY" and replica_ids[0] not in of(controller).entry.ranks.replicas)
         now = of(controller).entry.ranks.replicas
         assert len(now) == 2
         assert sorted(each.rank.rank for each in now.values()) == [0, 1]
+
+    asyncio.run(scenario())
+
+
+def test_the_next_controller_tells_again_who_is_to_be_replaced_and_forgets_who_is_gone(cluster, monkeypatch):
+    monkeypatch.setattr(deployments.RayExecutor, "take_over", lambda processes, replica_ids: None)
+
+    async def scenario():
+        controller = await two_replicas()
+        store = controller._world.checkpoint
+        await controller.replace_replicas(("default/m#1.0",), None)
+        await controller.replace_replicas(("default/m#1.1",), 600.0)
+        (_, later) = store.replacements()
+        monkeypatch.setattr(clusters, "find_replicas", lambda namespace: {"default/m": ["default/m#1.1"]})
+        following = await a_controller(epoch=2, store=store)
+        asked = of(following).entry.ranks.tables.evictions.asked
+        assert {each: (found.deadline_at, found.with_node) for each, found in asked.items()} == {
+            "default/m#1.1": (later.deadline_at, False)
+        }
+        assert store.replacements() == [later]
+        of(following).executor.tell(ReplicaDied(replica_id="default/m#1.1", reason="killed", at=following._world.now()))
+        await until(lambda: "default/m#1.1" not in of(following).entry.ranks.replicas)
+        (replica_id, *_) = of(following).entry.ranks.replicas
+        await following.replace_replicas((replica_id,), None)
+        assert [each.replica_ids for each in store.replacements()] == [(replica_id,)]
+
+    asyncio.run(scenario())
+
+
+def test_a_replacement_that_is_refused_is_not_stored(cluster):
+    async def scenario():
+        controller = await two_replicas()
+        with pytest.raises(UnknownDeploymentError):
+            await controller._cluster.replacements.ask(ReplaceRequested(replica_ids=("default/x#1.0",), at=1.0))
+        assert controller._world.checkpoint.replacements() == []
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("name", ["m#1.0", "default/m#1.0"])
+def test_a_downscale_stops_who_is_named_by_the_bare_id_or_the_full_one(cluster, name):
+    async def scenario():
+        controller = await two_replicas(stay=False)
+        await controller.change("m", {"target_replicas": 1}, (name,))
+        await until(lambda: status_of(controller) == "HEALTHY")
+        assert sorted(of(controller).entry.ranks.replicas) == ["default/m#1.1"]
 
     asyncio.run(scenario())
 

@@ -40,7 +40,7 @@ from rankcore.cluster.records import Record
 from rankcore.codec import to_json
 from rankcore.commands import InitializeReplica
 from rankcore.errors import RankcoreError
-from rankcore.events import NodeCordoned, NodeDrainRequested, NodeUncordoned, ReplicaPlaced
+from rankcore.events import NodeCordoned, NodeDrainRequested, NodeUncordoned, ReplaceRequested, ReplicaPlaced
 from rankcore.routing import RoutingSpec
 from tests.clusters import Cluster, application
 
@@ -531,6 +531,21 @@ def test_what_users_have_said_of_nodes_is_stored_and_what_cannot_be_read_is_left
     store.drop_cordon("c")
     assert store.cordons() == []
     store.forget_cordons()
+    assert dict(kept) == {}
+
+
+def test_which_replicas_users_want_replaced_is_stored_one_by_one(kept):
+    store = checkpoint.Checkpoint("ns")
+    asked = [ReplaceRequested(replica_ids=(f"a/m#1.{each}",), deadline_at=9.5, at=3.0) for each in range(2)]
+    for each in (ReplaceRequested(replica_ids=("a/m#1.0",), at=1.0), *asked):
+        store.put_replacement(each)
+    assert store.replacements() == asked
+    kept[names.replacement_key("ns", "a/m#1.1")] = b"{"
+    assert store.replacements() == asked[:1]
+    assert store.cordons() == []
+    store.drop_replacement("a/m#1.0")
+    assert store.replacements() == []
+    store.forget_replacements()
     assert dict(kept) == {}
 
 

@@ -97,6 +97,9 @@ def replace(
 
     \b
       rankcore replace 'my_app/Model#1.0' 'my_app/Model#1.3' --deadline 5m
+      rankcore replace 'Model#1.0'
+
+    The application may be left out where one alone has such a replica; else the error lists those that do.
 
     Exit status: 0 taken, 2 bad input, one of them is not there (then none is replaced), it has residency, or nothing runs.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)

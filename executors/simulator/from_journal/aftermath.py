@@ -68,7 +68,9 @@ class Aftermath:
         for state in states:
             for node_id, node in state.nodes.items():
                 if node.drain is not None:
-                    self._cordon(NodeDrainRequested(node_id=node_id, deadline_at=node.drain.deadline_at, at=at))
+                    self._cordon(
+                        NodeDrainRequested(node_id=node_id, deadline_at=node.drain.deadline_at, final=node.drain.final, at=at)
+                    )
                 elif node.cordoned:
                     self._cordon(NodeCordoned(node_id=node_id, at=at))
 

@@ -4,10 +4,9 @@ import attrs
 
 from executors.simulator.record.stopwatch import Stopwatch
 from rankcore import DeploymentState, DeploymentStatus
+from rankcore.waits import is_under_way
 
 UNWANTED = (DeploymentStatus.DELETING, DeploymentStatus.DELETED)
-SETTLED = (DeploymentStatus.HEALTHY, DeploymentStatus.DEPLOY_FAILED, *UNWANTED)
-"""In these no update is under way."""
 
 
 @attrs.define
@@ -53,7 +52,7 @@ class Availability:
         self._wanted = (spec.build, spec.restart_token, spec.partition)
         if before is not None and before != self._wanted:
             self.updating.show(now, True)
-        if state.status in SETTLED:
+        if not is_under_way(spec, state.status, state.tables):  # an eviction may keep it UPDATING for longer
             self.updating.show(now, False)
         world_size = 0 if state.status in UNWANTED else state.world_size
         self.want(now, world_size, max(0, world_size - spec.unavailable_max))
