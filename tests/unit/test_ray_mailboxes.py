@@ -13,7 +13,7 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError
 
 from executors.ray_gpu.requests import connection, transports
 from executors.ray_gpu.requests.channel import Channel
-from executors.ray_gpu.requests.frames import CALL, HEADER, VALUE, Frames
+from executors.ray_gpu.requests.frames import CALL, CONNECTION, GOODBYE, HEADER, HELLO, VALUE, Frames, counts
 from executors.ray_gpu.requests.packing import pack_call, unpack
 from executors.ray_gpu.requests.transports import ActorTransport
 from tests.unit.test_ray_calls import TIMEOUT_S, Heard, answer, begin, replica
@@ -175,3 +175,34 @@ def test_a_mailbox_hands_out_no_more_at_once_than_it_may(monkeypatch):
         return heard
 
     assert asyncio.run(play()) == [b"aaaabbbb", b"cccc", b"d" * 20, b"e"]
+
+
+def test_who_drains_waits_until_its_last_answers_were_fetched(tmp_path):
+    async def scenario(channel, heard, user, server, actor):
+        async def drains():
+            mailbox = server.mailbox("m#1.0/another")
+            hello, goodbye = b"m#1.0/another", counts(0)
+            mailbox.say(0, HEADER.pack(len(hello), CONNECTION, HELLO) + hello)
+            mailbox.say(1, HEADER.pack(len(goodbye), CONNECTION, GOODBYE) + goodbye)
+            server._connections["m#1.0/another"].say(99, VALUE, b"the last word")
+            draining = asyncio.create_task(server.drain())
+            while not all(each.has_parted for each in server._connections.values()):
+                await asyncio.sleep(0)
+            await turns()
+            assert not draining.done()
+            number, said = await mailbox.hear(0)  # which may be lost on its way
+            assert b"the last word" in said
+            await turns()
+            assert not draining.done()
+            listening = asyncio.create_task(mailbox.hear(number))
+            async with asyncio.timeout(TIMEOUT_S):
+                await draining
+            listening.cancel()
+
+        await asyncio.wrap_future(user.submit(drains()))
+
+    async def turns():
+        for _ in range(100):
+            await asyncio.sleep(0)
+
+    played(tmp_path, scenario)

@@ -48,10 +48,12 @@ class Connection:
 
     Attributes:
         key: Names it among the replica's connections; "" until it has said hello.
+        has_letters: Whether the caller has yet to fetch something that was said: it is lost if this process ends before.
     """
 
     def __init__(self, server: "CallServer", outbox: Outbox, close: Callable[[], None]) -> None:
         self.key = ""
+        self.has_letters = False
         self._close = close
         self._server = server
         self._outbox = outbox
@@ -248,6 +250,9 @@ class Mailbox:
             self.hang_up()
         else:
             self._silence.cancel()
+        if heard == self._read[0] and not self._letters:
+            self._connection.has_letters = False
+            self._server.look_whether_idle()
         try:
             return await self._next(heard)
         finally:
@@ -293,4 +298,5 @@ class Mailbox:
 
     def _write(self, data: bytes) -> None:
         self._letters.append(data)
+        self._connection.has_letters = True
         self._news.set()

@@ -103,7 +103,7 @@ class CallServer:
             self._server = await loop.create_unix_server(lambda: SocketEnd(self), sock=opened, backlog=512)
 
     async def drain(self) -> None:
-        """Say goodbye to all callers, and return when every call that they sent is answered and they have large results.
+        """Say goodbye to all callers, and return when every call that they sent is answered and they have the answers.
 
         Repeatable.
         """
@@ -114,7 +114,9 @@ class CallServer:
                 os.unlink(self._socket_path)
         for connection in tuple(self._connections.values()):
             connection.say_goodbye()
-        while self.under_way or any(not each.has_parted or each.has_results for each in self._connections.values()):
+        while self.under_way or any(
+            not each.has_parted or each.has_results or each.has_letters for each in self._connections.values()
+        ):
             self._idle.clear()
             await self._idle.wait()
         self.accepting = False
