@@ -470,6 +470,12 @@ class KeepsItsPreparationToItself(Misreports):
         return attrs.evolve(said, prepared=False)
 
 
+@caught_by("a prepared replica that is given its rank says that it was prepared")
+class ForgetsItsPreparationWithItsRank(Misreports):
+    def misreport(self, said):
+        return said if said.rank is None else attrs.evolve(said, prepared=False)
+
+
 @caught_by("a replica that is being prepared answers")
 class SaysPreparedTooEarly(Misreports):
     def misreport(self, said):
