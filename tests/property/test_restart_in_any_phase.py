@@ -29,7 +29,9 @@ def deployment(hand_over: str, min_ready_s: float) -> Deployment:
     surge = 0 if hand_over == "no surge" else 1
     how = "none" if hand_over == "no surge" else hand_over
     budget = 0 if hand_over == "overlap" else UNAVAILABLE
-    return Deployment.running(TARGET, nodes=NODES, max_unavailable=budget, max_surge=surge, hand_over=how, min_ready_s=min_ready_s)
+    return Deployment.running(
+        TARGET, nodes=NODES, max_unavailable=budget, max_surge=surge, hand_over=how, min_ready_s=min_ready_s
+    )
 
 
 def go_on(d: Deployment) -> bool:
