@@ -43,7 +43,7 @@ from rankcore.rankset import RankSet
 from rankcore.rules import budget, leaving, messages
 from rankcore.spec import DeploymentSpec
 from rankcore.state import Replica
-from rankcore.values import REFILL, ReplicaRank
+from rankcore.values import DEPLOY_FAILED, REFILL, ReplicaRank
 
 RULE = "V3"
 
@@ -70,7 +70,8 @@ def check_successor(draft: Draft, rank: int) -> None:
     successor_id, holder = draft.slots[rank].successor, slots.holder_of(draft, rank)
     assert successor_id is not None, f"rank {rank} is indexed as surging, and has no successor"
     successor, rollout = draft.replicas[successor_id], draft.rollout
-    wanted = slots.is_outdated(draft, rank, holder) or rank in draft.evictions.ranks
+    updates = draft.status is not DEPLOY_FAILED  # else nothing is updated, and successors are for evictions alone
+    wanted = (updates and slots.is_outdated(draft, rank, holder)) or rank in draft.evictions.ranks
     if successor.generation != draft.recipe_of(rank).generation or not wanted or has_to_go(draft, successor):
         leaving.dismiss_successor(draft, rank, "its generation is no longer wanted here")
     elif rank in rollout.unwanted:
