@@ -199,7 +199,7 @@ GOOD: dict[str, Any] = {
         (("deployments", 0, "version"), 2),
         (("deployments", 0, "compaction"), "never"),
         (("deployments", 0, "rollback"), "yes"),
-        (("deployments", 0, "max_unavailable"), 0),
+        (("deployments", 0, "max_unavailable"), -1),
         (("deployments", 0, "init_s"), -1),
         (("deployments", 0, "init_s"), {"gauss": {"mean": 1}}),
         (("deployments", 0, "init_s"), {"uniform": {"low": 1}}),
