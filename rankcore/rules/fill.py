@@ -12,11 +12,11 @@ from rankcore.draft import Draft
 from rankcore.events import TrialRequested
 from rankcore.notes import LATE, RANK_CHOSEN, RANK_GIVEN, RANK_INHERITED, RANK_MOVED, NoteKind
 from rankcore.placement import ANYWHERE
-from rankcore.rules import overlap, static
+from rankcore.rules import budget, leaving, overlap, static
 from rankcore.rules.messages import reconfigure
 from rankcore.spec import DeploymentSpec
 from rankcore.state import Node, Replica, without
-from rankcore.values import DEPLOY_FAILED, REQUESTED, NodeId, ReplicaRank
+from rankcore.values import DEPLOY_FAILED, RELEASE, REQUESTED, NodeId, ReplicaRank
 
 PACK = "pack_ranks"
 
@@ -201,10 +201,22 @@ def _take_lower_slot(draft: Draft, replica: Replica) -> Replica | None:
     before, free = replica.slot, draft.taken.taken.free_below(draft.spec.target_replicas)
     rank = next((each for each in free if draft.recipe_of(each).generation == replica.generation), None)
     if before is None or rank is None:
+        _give_up_unless_one_may_come_free(draft, replica)
         return None
     moved = replicas.move_slot(draft, replica, rank)
     draft.note(NoteKind.SLOT_CHANGED, "R6", replica.replica_id, f"rank {before} is beyond the world size", rank=rank)
     return moved
+
+
+def _give_up_unless_one_may_come_free(draft: Draft, replica: Replica) -> None:
+    """Below the world size all ranks without a slot are on the other side of the partition: a newcomer is to have one (V12)."""
+    target = draft.spec.target_replicas
+    open_ranks = (rank for rank in range(target) if rank not in draft.slots)
+    if any(draft.recipe_of(rank).generation == replica.generation for rank in open_ranks):
+        return
+    if not budget.is_needed(draft, replica):
+        because = f"rank {replica.slot} is beyond the world size, and none below is for its generation"
+        leaving.stop(draft, replica, RELEASE, "V12", because)
 
 
 def _node_rank(draft: Draft, node_id: str, node: Node) -> int:

@@ -410,3 +410,12 @@ def test_the_loser_of_a_rank_below_the_partition_may_lack_the_user_config() -> N
     assert d.processes["llm#1.1"].config_id == d.state.spec.config_id
     assert d.processes["llm#1.0"].config_id == kept.config_id
     assert d.status is DeploymentStatus.HEALTHY
+
+
+@pytest.mark.parametrize("hand_over", ["none", "prepared"])
+def test_what_was_started_beyond_a_lowered_target_is_given_up_where_only_kept_ranks_are_left(hand_over: str) -> None:
+    d = Deployment.running(3, max_surge=1, hand_over=hand_over, partition=1)
+    d.resize(1, stop_first=("llm#1.0", "llm#1.1"))
+    d.change(version="2")
+    d.settle()
+    assert (d.status, list(d.ranks.values()), versions(d)) == (DeploymentStatus.HEALTHY, [0], ["1"])
