@@ -90,6 +90,7 @@ SMALL: dict[str, Bounds] = {
         replicas=2, healthy=True, updates=2, partitions=1, failures=1, crashes=1, partition=1, max_start_failures=1, total=3
     ),
     "partition-targets": Bounds(replicas=3, healthy=True, updates=1, changes=1, crashes=1, partition=2, total=2),
+    "partition-namings": Bounds(replicas=2, healthy=True, namings=1, updates=1, partition=1, max_surge=1),
     "partition-configs": Bounds(replicas=2, healthy=True, configs=1, failures=1, partitions=1, max_start_failures=1),
     # room that the controller knows nothing of, and that an update with surge uses up
     "surge-full": Bounds(replicas=2, rooms=2, parking=True, healthy=True, updates=1, crashes=1, max_surge=1),
