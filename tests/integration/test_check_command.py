@@ -8,12 +8,15 @@ import sys
 import time
 from pathlib import Path
 
+import attrs
 import pytest
 from typer.testing import CliRunner
 
 from executors.cli.app import app
+from executors.cli.commands.check import BOUNDS
 from rankcore import core
 from rankcore.rules import endings
+from rankcore.testing.model.bounds import Bounds
 from rankcore.testing.model.systems import SMALL
 from tests.extent import WHOLE, at_most
 
@@ -42,6 +45,20 @@ def test_all_promises_hold_in_the_small_series_and_the_page_says_how_much_that_i
     assert [row for row in rows if row not in page] == [], "docs/verification.md is old: these rows are new"
     idle = [name for counts in found["exercised"].values() for name, count in counts.items() if not count]
     assert not WHOLE or [name for name in idle if f"`{name}`" not in page] == [], "not exercised, and the page does not say why"
+
+
+def test_every_bound_is_an_option():
+    assert sorted(BOUNDS) == sorted(attrs.fields_dict(Bounds))
+
+
+OVERLAP = ("--updates=1", "--max-surge=1", "--max-unavailable=0", "--hand-over=overlap", "--config-rollout=at_once")
+
+
+@pytest.mark.parametrize("arguments", [OVERLAP, ("--changes=1", "--compaction=immediate", "--victims=newest")])
+def test_choices_of_the_spec_are_bounds_too(arguments):
+    done = run("--healthy", "--json", *arguments)
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["holds"]
 
 
 def test_bounds_of_ones_own_are_explored_whole(monkeypatch):

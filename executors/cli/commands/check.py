@@ -1,5 +1,7 @@
 """`rankcore check`: its arguments and its help."""
 
+from enum import StrEnum
+
 import typer
 
 from executors.cli.commands import check_options as options
@@ -7,10 +9,11 @@ from executors.cli.commands import check_options as options
 BOUNDS = (
     *("replicas", "start", "nodes", "bundles", "bundles_each", "rooms", "parking", "healthy"),
     *("changes", "namings", "updates", "configs", "renewals", "partitions", "mappings", "stops"),
-    *("retries", "trials", "deletes"),
+    *("retries", "trials", "deletes", "cordons", "drains", "notices", "replacements", "unreadies"),
     *("crashes", "exits", "node_losses", "bundle_losses", "room_changes", "failures", "suspicions", "restarts", "duplicates"),
     *("losses", "repeats", "delays", "total"),
-    *("compaction", "victims", "max_surge", "rollback"),
+    *("compaction", "victims", "max_surge", "max_unavailable", "hand_over", "config_rollout", "partition"),
+    *("max_start_failures", "min_ready_s", "scarcity_after_s", "progress_deadline_s", "node_memory_s", "rollback"),
 )
 """The options that are fields of `rankcore.testing.model.Bounds`."""
 
@@ -45,6 +48,11 @@ def check(
     retries: options.Retries = None,
     trials: options.Trials = None,
     deletes: options.Deletes = None,
+    cordons: options.Cordons = None,
+    drains: options.Drains = None,
+    notices: options.Notices = None,
+    replacements: options.Replacements = None,
+    unreadies: options.Unreadies = None,
     crashes: options.Crashes = None,
     exits: options.Exits = None,
     node_losses: options.NodeLosses = None,
@@ -61,6 +69,15 @@ def check(
     compaction: options.CompactionOption = None,
     victims: options.VictimsOption = None,
     max_surge: options.MaxSurge = None,
+    max_unavailable: options.MaxUnavailable = None,
+    hand_over: options.HandOverOption = None,
+    config_rollout: options.ConfigRolloutOption = None,
+    partition: options.Partition = None,
+    max_start_failures: options.MaxStartFailures = None,
+    min_ready_s: options.MinReadyS = None,
+    scarcity_after_s: options.ScarcityAfterS = None,
+    progress_deadline_s: options.ProgressDeadlineS = None,
+    node_memory_s: options.NodeMemoryS = None,
     rollback: options.Rollback = False,
     states: options.States = None,
     seconds: options.Seconds = None,
@@ -87,12 +104,14 @@ def check(
       rankcore check --residency
       rankcore check --cluster
       rankcore check --replicas 2 --bundles 3 --healthy --mappings 1 --bundle-losses 1
+      rankcore check --healthy --updates 1 --crashes 1 --max-surge 1 --max-unavailable 0 --hand-over overlap
       rankcore check --deep --keep night                     for hours; Ctrl-C, and the same command goes on
 
     Exit status: 0 all promises hold, 1 one is broken, 2 bad input, 130 interrupted.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     asked = {name: context.params[name] for name in BOUNDS}
-    given = {name: value for name, value in asked.items() if value is not None and value is not False}
+    words = {name: str(value) if isinstance(value, StrEnum) else value for name, value in asked.items()}
+    given = {name: value for name, value in words.items() if value is not None and value is not False}
     worlds = [name for name in OTHER_WORLDS if context.params[name]]
     beside = [*worlds[1:], *(name for name in ("small", "deep") if context.params[name]), *given]
     if worlds and beside:

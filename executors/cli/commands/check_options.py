@@ -24,6 +24,21 @@ class Victims(StrEnum):
     NEWEST = "newest"
 
 
+class HandOver(StrEnum):
+    """How far a successor is before its predecessor is stopped."""
+
+    NONE = "none"
+    PREPARED = "prepared"
+    OVERLAP = "overlap"
+
+
+class ConfigRollout(StrEnum):
+    """How another user_config reaches those that run."""
+
+    ROLLING = "rolling"
+    AT_ONCE = "at_once"
+
+
 def _budget(what: str) -> Any:
     """An option that says how often something may happen on one path."""
     return typer.Option(min=0, max=BUDGET_MAX, help=what, show_default=False)
@@ -65,6 +80,11 @@ Exits = Annotated[int | None, _budget("The same, told as a stop, or found missin
 NodeLosses = Annotated[int | None, _budget("Nodes lost with all that is on them.")]
 BundleLosses = Annotated[int | None, _budget("Bundles lost; each comes back.")]
 RoomChanges = Annotated[int | None, _budget("Nodes that can hold fewer for a time.")]
+Cordons = Annotated[int | None, _budget("Nodes cordoned for a time.")]
+Drains = Annotated[int | None, _budget("Nodes drained, without a deadline, for a time.")]
+Notices = Annotated[int | None, _budget("Nodes drained with a deadline, for a time.")]
+Replacements = Annotated[int | None, _budget("Replicas to be replaced, by name.")]
+Unreadies = Annotated[int | None, _budget("Replicas that take no requests for a time.")]
 Failures = Annotated[int | None, _budget("Starts and reconfigurations that fail.")]
 Suspicions = Annotated[int | None, _budget("Replicas called unhealthy that are not.")]
 Restarts = Annotated[int | None, _budget("Crashes of the controller, at any moment.")]
@@ -76,6 +96,17 @@ Total = Annotated[int | None, typer.Option(min=0, max=99, help="At most so many 
 CompactionOption = Annotated[Compaction | None, typer.Option(help="When ranks close their gaps.", show_default=False)]
 VictimsOption = Annotated[Victims | None, typer.Option(help="Whom a downscale stops.", show_default=False)]
 MaxSurge = Annotated[int | None, typer.Option(min=0, max=5, help="Of updates.", show_default=False)]
+MaxUnavailable = Annotated[int | None, typer.Option(min=0, max=5, help="Of updates. [default: 20%]", show_default=False)]
+HandOverOption = Annotated[
+    HandOver | None, typer.Option(help="How far a successor is before its predecessor goes.", show_default=False)
+]
+ConfigRolloutOption = Annotated[ConfigRollout | None, typer.Option(help="How a user_config is sent.", show_default=False)]
+Partition = Annotated[int | None, typer.Option(min=0, max=5, help="Updates reach ranks from this one on.", show_default=False)]
+MaxStartFailures = Annotated[int | None, typer.Option(min=1, max=9, help="So many give a version up. [default: 2]")]
+MinReadyS = Annotated[float | None, typer.Option(min=0.0, help="Until a ready replica is available.", show_default=False)]
+ScarcityAfterS = Annotated[float | None, typer.Option(min=0.0, help="Until a rank without a place is starved.")]
+ProgressDeadlineS = Annotated[float | None, typer.Option(min=0.0, help="Until an update is stalled.", show_default=False)]
+NodeMemoryS = Annotated[float | None, typer.Option(min=0.0, help="How long a lost node is remembered.", show_default=False)]
 Rollback = Annotated[bool, typer.Option("--rollback", help="Give a failed version up for the last healthy spec.")]
 States = Annotated[
     int | None, typer.Option(min=1, metavar="COUNT", help="Stop at so many a system, and follow a sample of the rest.")
