@@ -34,7 +34,10 @@ def draw_scenario(seed: int) -> dict[str, Any]:
         "duration_s": ENDS_AT_S,
         "nodes": [{"name": "n", "count": NODES, "gpus": GPUS_PER_NODE}],
         "network": network,
-        "deployments": [_deployment(chance, name, static, "loss" in network) for name in names],
+        "deployments": [
+            _deployment(chance, name, static, "loss" in network) | _rollout(chance_of(f"rollout of {name}", seed), static)
+            for name in names
+        ],
         "faults": _faults(chance, names, static),
         "fault_rates": _rates(chance, names),
         "changes": sorted(_changes(chance, names, static), key=lambda change: float(change["at"])),
@@ -93,6 +96,20 @@ def _deployment(chance: Random, name: str, static: bool, lossy: bool) -> dict[st
         del fields["target_replicas"]
         fields |= {"placement": _mapping(chance), "max_surge": 0, "compaction": "when_healthy"}
     return fields
+
+
+def _rollout(chance: Random, static: bool) -> dict[str, Any]:
+    """How changes reach a deployment. None has a budget of 0: without room for one more such an update never ends."""
+    pick = chance.choice
+    fields: dict[str, Any] = {
+        "config_rollout": pick(("rolling", "at_once")),
+        "update_order": pick(("lowest_rank", "highest_rank")),
+        "min_ready_s": pick((0.0, 2.0)),
+        "surge_patience_s": pick((5.0, 30.0)),
+        "scarcity_after_s": pick((None, 10.0)),
+    }
+    hand_over = pick(("none", "none", "prepared", "overlap"))
+    return fields if static or hand_over == "none" else {**fields, "hand_over": hand_over, "max_surge": chance.randint(1, 2)}
 
 
 def _mapping(chance: Random) -> dict[str, Any]:
