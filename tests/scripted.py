@@ -463,7 +463,7 @@ class Deployment:
         assert getattr(command, "revision", command.epoch << 33) > command.epoch << 32, f"too low: {command}"
         if isinstance(command, PublishRoutes):
             if self.routes_epoch != command.epoch:
-                self.routes, self.routes_epoch = set(), command.epoch
+                self.routes, self.early, self.routes_epoch = set(), set(), command.epoch
             assert self.routes & set(command.added) <= self.early, f"routed twice: {command}"
             replicas, runs = self.state.replicas, (ReplicaState.RUNNING, ReplicaState.RECONFIGURING)
             early = (self.early | set(command.added)) - set(command.removed)

@@ -60,7 +60,8 @@ def check_nobody_starts_early(before: DeploymentState, event: Event, step: Step)
         if type(command) is not StartReplica or command.replica_id in before.replicas:
             continue
         slot = before.tables.slots.get(command.rank)
-        if slot is not None and type(event) in OWN_FAULTS and slot.holder == getattr(event, "replica_id", None):
+        failed = getattr(event, "replica_id", "") if type(event) in OWN_FAULTS else ""
+        if slot is not None and failed in (slot.holder, slot.successor):
             slot = step.state.tables.slots.get(command.rank)  # it counts the last build that has failed in it, and no other
         if before.status is DEPLOY_FAILED or command.rank in before.tables.ready:
             continue  # its build was given up, for which nobody waits, and is proven by now

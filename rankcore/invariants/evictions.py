@@ -84,7 +84,8 @@ def _goes_with_update(state: DeploymentState, replica: Replica) -> bool:
     slot = state.tables.slots.get(replica.slot) if replica.slot is not None else None
     if slot is None or replica.slot is None or replica.slot < state.kept_below or replica.generation == state.spec.generation:
         return False
-    waits = slot.successor is not None and replica.slot not in set(state.tables.rollout.stoppable)
+    serves = replica.unready is None  # else it goes first, whether its successor has a place or not (V16)
+    waits = serves and slot.successor is not None and replica.slot not in set(state.tables.rollout.stoppable)
     return not waits and not state.nodes[replica.node_id or ""].cordoned
 
 

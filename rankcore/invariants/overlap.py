@@ -83,13 +83,14 @@ def check_nobody_needed_ends(before: DeploymentState, event: Event, step: Step, 
     if ended and available(state) + told_another_config(before, state) < floor:
         left = f"{available(state)} of {state.world_size} are left, at least {floor} have to be"
         yield Violation("V1", f"{ended} are ended, and {left}")
-    if anew and available(state) < state.world_size - max(1, state.spec.unavailable_max):
+    rolls = state.spec.config_rollout == "rolling"  # else everybody is told at once, whatever the budget is
+    if anew and rolls and available(state) < state.world_size - max(1, state.spec.unavailable_max):
         yield Violation("V1", f"{anew} are prepared anew, and {available(state)} of {state.world_size} are left")
 
 
 def told_another_config(before: DeploymentState, state: DeploymentState) -> int:
     """How many owe a user_config since this step, which with a budget of 0 takes one more out of service (V5)."""
-    if state.spec.unavailable_max:
+    if state.spec.unavailable_max and state.spec.config_rollout != "at_once":
         return 0
     since = 0
     for replica_id, old in before.replicas.items():

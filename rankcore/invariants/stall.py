@@ -5,7 +5,7 @@ from operator import attrgetter
 
 import attrs
 
-from rankcore.book.slots import RUNNING
+from rankcore.book.slots import RUNNING, is_serving
 from rankcore.kernel import Violation
 from rankcore.spec import DeploymentSpec
 from rankcore.state import DeploymentState, Replica
@@ -81,7 +81,7 @@ def _has_progressed(before: DeploymentState, state: DeploymentState) -> str:
         if ended and (_is_outdated(before, was) or replica_id in before.tables.evictions.asked):
             return f"{replica_id} has ended"
         confirmed = replica is not None and replica.ready_at is not None and replica.state in RUNNING
-        if confirmed and was.state in RUNNING and was.ready_at is None:
+        if confirmed and is_serving(was) and was.ready_at is None:
             return f"{replica_id} has confirmed a user_config"
     for replica_id, each in state.replicas.items():
         if _is_available(state, each) and each.generation == new.generation:

@@ -76,7 +76,7 @@ def bind(draft: Draft) -> None:
         for rank in waiting.members_from(draft.kept_below):
             successor = draft.replicas[draft.slots[rank].successor or ""]
             if not budget.is_needed(draft, successor):
-                leaving.dismiss_successor(draft, rank, "a rank below the partition has no place, and cannot take it")
+                leaving.end_successor(draft, rank, "a rank below the partition has no place, and cannot take it")
 
 
 def _employ_successors(draft: Draft, packs: bool) -> None:

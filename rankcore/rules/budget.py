@@ -39,6 +39,13 @@ def may_send_config(draft: Draft) -> bool:
     return available(draft) > draft.spec.target_replicas - max(1, draft.spec.unavailable_max)
 
 
-def is_needed(draft: Draft, replica: Replica) -> bool:
-    """Whether an update may not end this one now: it is available, and no more are than have to be left (V1)."""
-    return replica.routed and is_available(draft, replica) and available(draft) <= left_at_least(draft)
+def is_needed(draft: Draft, replica: Replica, going: Replica | None = None) -> bool:
+    """Whether an update may not end this one now: it is available, and no more are than have to be left (V1).
+
+    Args:
+        going: Who is available until the end of this step alone, if anybody is: it has just failed.
+    """
+    if not is_available(draft, replica):
+        return False
+    left = available(draft) - (going is not None and is_available(draft, going))
+    return left <= left_at_least(draft)

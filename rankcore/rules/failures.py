@@ -114,5 +114,7 @@ def _withdraw(draft: Draft, rank: int, failed: Replica) -> None:
     if slot.successor is not None and slot.successor != failed.replica_id:
         leaving.dismiss_successor(draft, rank, "its version has failed")
     holder = draft.replicas[slot.holder] if slot.holder is not None else None
-    if holder is not None and holder is not failed and holder.state in slots.UNSTARTED and not budget.is_needed(draft, holder):
+    if holder is None or holder is failed or holder.state not in slots.UNSTARTED:
+        return
+    if not budget.is_needed(draft, holder, failed):
         leaving.stop(draft, holder, REFILL, "2.3", "its version has failed")

@@ -28,15 +28,21 @@ def fill(draft: Draft) -> None:
             rank = _rank_for_loser(draft, loser)
             if rank is not None:
                 _move_loser(draft, loser, rank)
-    missing = draft.spec.target_replicas - len(draft.slots) - len(draft.recovery.losers) - len(draft.recovery.owed)
+    missing = _missing(draft)
     if missing > 0 or draft.ready.size or draft.placed or draft.waiting:
         if draft.ready.size and draft.recipe is not None:
             _start_kept(draft)
         if draft.placed:  # where there is no recipe, it was asked for once more
             for placed in draft.those(draft.placed):
                 _initialize(draft, placed)
+            missing = _missing(draft)
         if draft.recipe is not None and (missing > 0 or draft.waiting or draft.ready.size):
             _start_newcomers(draft, missing)
+
+
+def _missing(draft: Draft) -> int:
+    """How many ranks have no slot yet, and nobody on the way to them."""
+    return draft.spec.target_replicas - len(draft.slots) - len(draft.recovery.losers) - len(draft.recovery.owed)
 
 
 def on_trial_requested(draft: Draft, _event: TrialRequested) -> None:
@@ -214,9 +220,23 @@ def _give_up_unless_one_may_come_free(draft: Draft, replica: Replica) -> None:
     open_ranks = (rank for rank in range(target) if rank not in draft.slots)
     if any(draft.recipe_of(rank).generation == replica.generation for rank in open_ranks):
         return
-    if not budget.is_needed(draft, replica):
-        because = f"rank {replica.slot} is beyond the world size, and none below is for its generation"
+    because = f"rank {replica.slot} is beyond the world size, and none below is for its generation"
+    if budget.is_needed(draft, replica):
+        _let_serve_without_slot(draft, replica, because)
+    else:
         leaving.stop(draft, replica, RELEASE, "V12", because)
+
+
+def _let_serve_without_slot(draft: Draft, replica: Replica, because: str) -> None:
+    """Who takes requests without a rank, and is needed, does so until a newcomer is up: like one that a recovery found."""
+    rank = replica.slot
+    assert rank is not None, f"{replica.replica_id} holds no slot"
+    draft.note(NoteKind.SLOT_GIVEN_UP, "V12", replica.replica_id, because, rank=rank)
+    slots.close_slot(draft, rank)
+    draft.placed = without(draft.placed, replica.replica_id)
+    waiting = draft.recovery.prepared.set(replica.replica_id, replica.birth)
+    draft.recovery = replace(draft.recovery, prepared=waiting)
+    replicas.assign(draft, replica, slot=None)
 
 
 def _node_rank(draft: Draft, node_id: str, node: Node) -> int:

@@ -44,12 +44,16 @@ def release(draft: Draft, replica: Replica, because: str) -> None:
 
 
 def dismiss_successor(draft: Draft, rank: int, because: str) -> None:
-    """Stop the replica that was started early for this slot, if there is one; as soon as it is not needed (`overlap`, 5)."""
+    """Stop the replica that was started early for this slot, if there is one; one that is available once it is not needed.
+
+    That is decided when all of this step's news has been taken in (`overlap.let_go`): whose failure is the reason is available
+    until then, and so is who is killed after it.
+    """
     slot = draft.slots[rank]
     if slot.successor is None:
         return
     successor = draft.replicas[slot.successor]
-    if budget.is_needed(draft, successor):
+    if budget.is_available(draft, successor):
         slots.set_unwanted(draft, rank)
     else:
         stop(draft, successor, RELEASE, "2.3", because)

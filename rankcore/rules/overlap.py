@@ -95,7 +95,8 @@ def send_away(draft: Draft, replica: Replica) -> None:
 def let_go(draft: Draft) -> None:
     """Stop those who are not wanted, and not needed any more (5)."""
     for rank in draft.rollout.unwanted:
-        leaving.dismiss_successor(draft, rank, "it is not wanted here, and not needed any more")
+        if not budget.is_needed(draft, draft.replicas[draft.slots[rank].successor or ""]):
+            leaving.end_successor(draft, rank, "it is not wanted here, and not needed any more")
 
 
 def donor(draft: Draft, early: RankSet, rank: int) -> int | None:

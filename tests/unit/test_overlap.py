@@ -516,3 +516,52 @@ def test_an_update_with_a_partition_touches_nobody_below_it() -> None:
 
 def test_compatible() -> None:
     assert attrs.fields(DeploymentSpec).hand_over.default == "none"
+
+
+@pytest.mark.parametrize("adopts", [False, True])
+@pytest.mark.parametrize("rollback", [False, True])
+def test_who_fails_is_not_counted_among_those_who_are_left(rollback: bool, adopts: bool) -> None:
+    d = overlapping(3, max_surge=2, max_unavailable=1, max_start_failures=1, rollback=rollback)
+    d.change(version="2")
+    first, second = (each.replica_id for each in d.sent(StartReplica))
+    for successor in (first, second):
+        d.place(successor)
+        d.prepared(successor)
+    assert stopped(d) == ["llm#1.0", "llm#1.1"]
+    d.stopped("llm#1.0")
+    if adopts:
+        d.stopped("llm#1.1")
+    d.start_fails(first)
+    assert d.routes == {"llm#1.2", second}  # of three, one may be missing
+
+
+def test_one_that_is_needed_serves_until_a_rank_that_it_may_not_have_is_filled() -> None:
+    d = overlapping(3, partition=1)
+    d.resize(1, stop_first=("llm#1.0", "llm#1.1"))
+    early = updated(d)
+    d.prepared(early)
+    for gone in ("llm#1.0", "llm#1.1", "llm#1.2"):
+        d.stopped(gone)
+    assert d.routes == {early}
+    newcomer = d.sent(StartReplica)[-1]
+    assert (newcomer.rank, newcomer.version) == (0, "1")
+    d.place(newcomer.replica_id)
+    assert d.routes == {early}
+    d.ready(newcomer.replica_id)
+    assert d.routes == {newcomer.replica_id}
+    d.settle()
+    assert (d.status, list(d.processes)) == (DeploymentStatus.HEALTHY, [newcomer.replica_id])
+
+
+def test_a_user_config_that_comes_with_the_rank_is_confirmed_with_it() -> None:
+    """Every step is checked: that is progress (V9), for whoever took requests before as for whoever runs."""
+    d = overlapping(2, max_unavailable=1)
+    successor = updated(d)
+    d.prepared(successor)
+    d.unready("llm#1.1")
+    d.change(user_config={"a": 1})
+    d.stopped("llm#1.0")
+    assert d.sent(InitializeReplica)[-1].replica_id == successor
+    d.change(version="3")
+    d.ready(successor, at=d.now + 1.0)
+    assert d.processes[successor].config_id == d.state.spec.config_id

@@ -431,3 +431,13 @@ def test_the_report_says_why() -> None:
     half, (report,) = messages.receive(half, QueryReplica("llm#1.0", 2), 5.0)
     assert isinstance(report, ReplicaReported)
     assert (report.ready, report.unready) == (True, "cold")
+
+
+def test_an_outdated_one_that_is_named_goes_before_its_successor_has_a_place() -> None:
+    """Every step is checked: nobody is stopped too early (V14) who serves nobody."""
+    d = Deployment.running(2, max_surge=1)
+    d.replace("llm#1.1")
+    d.unready("llm#1.1")
+    d.change(version="2", partition=1)
+    d.wait(1.0)
+    assert "llm#1.1" in [each.replica_id for each in d.sent(StopReplica)]
