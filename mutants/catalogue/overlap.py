@@ -34,8 +34,16 @@ OVERLAP = (
         "V1",
         "a successor that serves is stopped for a newer version though its predecessor goes already",
         "rankcore/rules/leaving.py",
-        "    if budget.is_needed(draft, successor):\n",
+        "    if budget.is_available(draft, successor):\n",
         "    if False:\n",
+    ),
+    Mutant(
+        "who-has-failed-is-counted",
+        "V1",
+        "a version fails as it is told its rank, and another that serves with it goes though too few are left",
+        "rankcore/rules/failures.py",
+        "    if not budget.is_needed(draft, holder, failed):\n",
+        "    if not budget.is_needed(draft, holder):\n",
     ),
     Mutant(
         "who-is-adopting-costs-nothing",

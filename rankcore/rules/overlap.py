@@ -18,7 +18,8 @@ goes after that. So an update that adds one can do with a budget of 0. Numbers a
    at once if it is not needed, and else waits until it is not: nobody goes for it, and nobody succeeds beside it.
 6. *Employed.* Meanwhile a rank that lacks somebody takes it, whatever generation is wanted there: it adopts with its own build,
    and is replaced as any holder is (M5). Without that, where it has the last place, who is wanted would wait for that place,
-   and it for who is wanted. Below the partition nobody takes another generation: both wait there, and the state says so.
+   and it for who is wanted. Below the partition nobody takes another generation: both wait there, and the state says so. One
+   whose slot is beyond a lowered target gives that up where it may have no other, and serves on until a newcomer is up.
 
 **Why no request is lost.** Routers take a predecessor off before it is told to stop, and it finishes what it has. Whoever is
 routed is stopped with time to finish as well, also where one without a rank is killed otherwise (a drained node).

@@ -555,7 +555,7 @@ def test_one_that_is_needed_serves_until_a_rank_that_it_may_not_have_is_filled()
 
 def test_a_user_config_that_comes_with_the_rank_is_confirmed_with_it() -> None:
     """Every step is checked: that is progress (V9), for whoever took requests before as for whoever runs."""
-    d = overlapping(2, max_unavailable=1)
+    d = overlapping(2, max_unavailable=1, config_rollout="at_once")
     successor = updated(d)
     d.prepared(successor)
     d.unready("llm#1.1")
