@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from rankcore.book.slots import RUNNING
 from rankcore.commands import Command, KillReplica, PublishRoutes
 from rankcore.draft import Step
-from rankcore.events import Event, ReplicaPrepared, StopRequested
+from rankcore.events import Event, ReplicaPrepared, ReplicasLeave, StopRequested
 from rankcore.invariants.availability import available
 from rankcore.invariants.evictions import is_overdue
 from rankcore.kernel import Violation
@@ -64,7 +64,7 @@ def check_published(before: DeploymentState, event: Event, step: Step) -> Iterab
 def check_nobody_needed_ends(before: DeploymentState, event: Event, step: Step, fresh: list[Command]) -> Iterable[Violation]:
     """V1: who serves without having run yet is ended, or prepared anew, only where enough are left, as whoever runs is."""
     state = step.state
-    if isinstance(event, StopRequested) or before.spec.placement != state.spec.placement:
+    if isinstance(event, (StopRequested, ReplicasLeave)) or before.spec.placement != state.spec.placement:
         return
     about = getattr(event, "replica_id", None)
     ended, anew = [], []

@@ -7,6 +7,7 @@ from rankcore import DeploymentSpec, DeploymentStatus, ReplicaState
 from rankcore.commands import InitializeReplica, KillReplica, PrepareReplica, PublishRoutes, StartReplica, StopReplica
 from rankcore.draft import Draft
 from rankcore.errors import InvalidSpecError
+from rankcore.events import ReplicasLeave
 from rankcore.placement import StaticPlacement
 from rankcore.progress import progress_of
 from rankcore.rules import budget
@@ -551,6 +552,14 @@ def test_one_that_is_needed_serves_until_a_rank_that_it_may_not_have_is_filled()
     assert d.routes == {newcomer.replica_id}
     d.settle()
     assert (d.status, list(d.processes)) == (DeploymentStatus.HEALTHY, [newcomer.replica_id])
+
+
+def test_who_is_to_leave_for_good_does_though_it_is_needed() -> None:
+    """Every step is checked: that is somebody else's choice, as a stop by name is."""
+    d = overlapping(2)
+    successor = serving_after_a_stop(d)
+    d.send(ReplicasLeave(replica_ids=(successor,), at=d.now))
+    assert d.routes == {"llm#1.1"}
 
 
 def test_a_user_config_that_comes_with_the_rank_is_confirmed_with_it() -> None:
