@@ -146,11 +146,11 @@ class UserCode:
 
     async def check_ready(self) -> str | None:
         """Call the user's `check_ready`; returns why it takes no requests for now. Run it on the user's thread."""
-        check = getattr(self.instance, "check_ready", None)
-        if check is None or not self._is_class:
+        if not self._is_class:
             return None
         try:
-            answer = await finished(check)
+            check = getattr(self.instance, "check_ready", None)  # a property may raise
+            answer = await finished(check) if check is not None else None
             return None if answer is None or answer else f"check_ready returned {answer!r}"
         except Exception as error:
             return traceback_of(error)

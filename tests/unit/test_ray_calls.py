@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import contextlib
+import sys
 import threading
 import time
 import types
@@ -726,3 +727,37 @@ def test_an_answer_that_does_not_come_in_time_is_an_error_that_says_so():
     call.fail(NoAnswerError("the controller hangs"))
     with pytest.raises(NoAnswerError, match="the controller hangs"):
         DeploymentResponse(call).result(timeout_s=0.01)
+
+
+class Unsure:
+    """A class whose `check_ready` says what a test wants it to."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    @property
+    def check_ready(self):
+        if self.answer is None:
+            raise ValueError("nobody knows")
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    "answer, said",
+    [
+        (lambda: None, None),
+        (lambda: "no", None),
+        (lambda: "", "check_ready returned ''"),
+        (lambda: sys.exit(3), "SystemExit: 3"),
+        (True, "'bool' object is not callable"),
+        (None, "ValueError: nobody knows"),
+    ],
+)
+def test_whatever_check_ready_does_says_whether_it_takes_requests(answer, said):
+    user = user_code(Unsure, answer)
+    try:
+        user.submit(user.build()).result(TIMEOUT_S)
+        problem = user.submit(user.check_ready()).result(TIMEOUT_S)
+        assert problem == said if said is None else said in problem
+    finally:
+        end(user)
