@@ -743,7 +743,7 @@ class Unsure:
 
 
 @pytest.mark.parametrize(
-    "answer, said",
+    ("answer", "said"),
     [
         (lambda: None, None),
         (lambda: "no", None),
