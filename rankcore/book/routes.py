@@ -19,10 +19,7 @@ def enter(draft: Draft, replica: Replica) -> None:
     draft.available += 1
     if replica.state not in RUNNING:
         draft.early += 1
-    if replica.replica_id in draft.routes_removed:
-        del draft.routes_removed[replica.replica_id]
-    else:
-        draft.routes_added[replica.replica_id] = True
+    draft.routes_added[replica.replica_id] = True
 
 
 def leave(draft: Draft, replica: Replica) -> None:

@@ -42,6 +42,7 @@ static placement has bundles for each rank, and none of this.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import takewhile
 
 from msgspec.structs import replace
@@ -73,10 +74,12 @@ def bind(draft: Draft) -> None:
                 _take_lowest_rank(draft, placed)
     if draft.rollout.surging.size and kept_rank_lacks_place(draft):  # 4
         waiting = _surging(draft) if packs else _arrived(draft)
-        for rank in waiting.members_from(draft.kept_below):
-            successor = draft.replicas[draft.slots[rank].successor or ""]
-            if not budget.is_needed(draft, successor):
-                leaving.end_successor(draft, rank, "a rank below the partition has no place, and cannot take it")
+        for rank in filter(partial(_is_dispensable, draft), waiting.members_from(draft.kept_below)):
+            leaving.end_successor(draft, rank, "a rank below the partition has no place, and cannot take it")
+
+
+def _is_dispensable(draft: Draft, rank: int) -> bool:
+    return not budget.is_needed(draft, draft.replicas[draft.slots[rank].successor or ""])
 
 
 def _employ_successors(draft: Draft, packs: bool) -> None:
@@ -154,10 +157,10 @@ def _lowest_unplaced(draft: Draft, placed: Replica, below: int) -> int:
 
 def _lowest_startable(draft: Draft, placed: Replica, below: int) -> int:
     """The lowest vacant rank for which one like this would be started now; if there is none, this bound."""
-    if draft.recipe is not None:
-        for rank in takewhile(below.__gt__, draft.ready):
-            if draft.taken.count(rank) == 1 and draft.recipe_of(rank).generation == placed.generation:
-                return rank
+    startable = draft.ready if draft.recipe is not None else RankSet()
+    for rank in takewhile(below.__gt__, startable):
+        if draft.taken.count(rank) == 1 and draft.recipe_of(rank).generation == placed.generation:
+            return rank
     return below
 
 

@@ -130,9 +130,14 @@ def _lacks_it(draft: Draft, replica_id: ReplicaId) -> bool:
 
 def _send_to_each(draft: Draft, ids: Ids, wanted: DeploymentSpec) -> None:
     """Whoever of these lacks it gets it, but for one that runs on another message and does not owe this one (3)."""
-    for replica in [each for each in draft.those(ids) if _lacks_it(draft, each.replica_id)]:
-        if replica.pending is None or replica.replica_id in draft.configuring:
-            _send(draft, replica, wanted)
+    for replica in [each for each in draft.those(ids) if _may_be_told(draft, each)]:
+        _send(draft, replica, wanted)
+
+
+def _may_be_told(draft: Draft, replica: Replica) -> bool:
+    """Whether it lacks a user_config, and runs on no other message: one that it owes may be overtaken by this."""
+    free = replica.pending is None or replica.replica_id in draft.configuring
+    return free and _lacks_it(draft, replica.replica_id)
 
 
 def _in_order(draft: Draft) -> Iterator[Replica]:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from rankcore import core
 from rankcore.book import bundles, replicas, slots
-from rankcore.events import NodeLost, TrialRequested
+from rankcore.events import NodeLost, ReplicaUnready, TrialRequested
 from rankcore.frozen import PMap
 from rankcore.invariants import indexes
 from rankcore.notes import NoteKind
@@ -29,6 +29,7 @@ from rankcore.rules import (
     scarcity,
     static,
     timeouts,
+    unready,
 )
 from rankcore.state import BundleNews, Node
 from rankcore.testing.explore import Search
@@ -251,7 +252,12 @@ def what_was_given_up_is_tried_again_beside_others(monkeypatch):
     monkeypatch.setitem(core._HANDLERS, TrialRequested, on_trial_requested)
 
 
+def who_takes_no_requests_is_not_heard(monkeypatch):
+    monkeypatch.setitem(core._HANDLERS, ReplicaUnready, core._about_live(unready.late))
+
+
 PLANTED = {
+    who_takes_no_requests_is_not_heard: ("V16", Bounds(replicas=1, healthy=True, unreadies=1)),
     what_was_given_up_is_tried_again_beside_others: (
         "R3",
         Bounds(replicas=2, failures=1, trials=1, max_start_failures=1),

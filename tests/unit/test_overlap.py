@@ -2,14 +2,18 @@
 
 import attrs
 import pytest
+from msgspec.structs import replace
 
-from rankcore import DeploymentSpec, DeploymentStatus, ReplicaState
+from rankcore import DeploymentSpec, DeploymentState, DeploymentStatus, ReplicaState, step
 from rankcore.commands import InitializeReplica, KillReplica, PrepareReplica, PublishRoutes, StartReplica, StopReplica
 from rankcore.draft import Draft
 from rankcore.errors import InvalidSpecError
-from rankcore.events import ReplicasLeave
+from rankcore.events import ClockAdvanced, ReplicaPrepared, ReplicasLeave
+from rankcore.invariants import check, check_step
+from rankcore.invariants.overlap import check_nobody_needed_ends
 from rankcore.placement import StaticPlacement
 from rankcore.progress import progress_of
+from rankcore.rankset import RankSet
 from rankcore.rules import budget
 from rankcore.testing.schedules import Schedule, run
 from tests.scripted import Deployment
@@ -574,3 +578,158 @@ def test_a_user_config_that_comes_with_the_rank_is_confirmed_with_it() -> None:
     d.change(version="3")
     d.ready(successor, at=d.now + 1.0)
     assert d.processes[successor].config_id == d.state.spec.config_id
+
+
+# -- what is planted is reported
+
+
+def reported(state: DeploymentState) -> list[str]:
+    return [str(each) for each in check(state)]
+
+
+def with_replica(d: Deployment, replica_id: str, **changes: object) -> DeploymentState:
+    changed = replace(d.state.replicas[replica_id], **changes)
+    tables = replace(d.state.tables, replicas=d.state.tables.replicas.set(replica_id, changed))
+    return attrs.evolve(d.state, tables=tables)
+
+
+def test_who_runs_and_is_off_the_routes_is_reported() -> None:
+    d = overlapping()
+    assert "P5: llm#1.0 is RUNNING, and not on the routes" in reported(with_replica(d, "llm#1.0", routed=False))
+
+
+def test_who_is_unready_and_on_the_routes_is_reported() -> None:
+    d = overlapping()
+    d.unready("llm#1.0")
+    assert "P5: llm#1.0 is RUNNING, and on the routes and unready" in reported(with_replica(d, "llm#1.0", routed=True))
+    healthy = attrs.evolve(d.state, status=DeploymentStatus.HEALTHY)
+    assert "V16: HEALTHY, and ['llm#1.0'] are unready" in reported(healthy)
+
+
+def test_who_is_not_up_and_on_the_routes_is_reported() -> None:
+    d = overlapping()
+    successor = updated(d)
+    assert f"V3: {successor} is PREPARING, and on the routes" in reported(with_replica(d, successor, routed=True))
+
+
+def test_one_that_is_neither_wanted_nor_needed_is_reported() -> None:
+    d = overlapping()
+    successor = updated(d)
+    rollout = replace(d.state.tables.rollout, unwanted=RankSet.of([0]))
+    forged = attrs.evolve(d.state, tables=replace(d.state.tables, rollout=rollout))
+    assert f"V3: {successor} is not wanted, not needed, and PREPARING" in reported(forged)
+
+
+def test_what_routers_are_not_told_is_reported() -> None:
+    d = overlapping()
+    successor = updated(d)
+    before = d.state
+    event = ReplicaPrepared(replica_id=successor, revision=before.replicas[successor].revision, at=d.now)
+    honest = step(before, event)
+    assert not check_step(before, event, honest)
+    silent = honest._replace(commands=tuple(each for each in honest.commands if not isinstance(each, PublishRoutes)))
+    expected = f"V3: published: added [], removed []; expected: added ['{successor}'], removed ['llm#1.0']"
+    assert expected in [str(each) for each in check_step(before, event, silent)]
+    kept = replace(honest.state.replicas[successor], routed=False)
+    tables = replace(honest.state.tables, replicas=honest.state.tables.replicas.set(successor, kept))
+    off = honest._replace(state=attrs.evolve(honest.state, tables=tables))
+    assert f"V3: {successor} is PREPARED, and takes no requests" in [str(each) for each in check_step(before, event, off)]
+
+
+def test_who_is_needed_and_ended_is_reported() -> None:
+    d = overlapping()
+    successor = serving_after_a_stop(d)
+    event = ClockAdvanced(at=d.now + 1.0)
+    forged = step(d.state, event)._replace(state=with_replica(d, successor, state=ReplicaState.DRAINING, routed=False))
+    found = check_nobody_needed_ends(d.state, event, forged, [StopReplica(successor, 1.0, 1)])
+    assert [str(each) for each in found] == [f"V1: ['{successor}'] are ended, and 1 of 2 are left, at least 2 have to be"]
+
+
+def test_who_is_needed_and_prepared_anew_is_reported() -> None:
+    d = overlapping()
+    successor = serving_after_a_stop(d)
+    before, event = d.state, ClockAdvanced(at=d.now + 1.0)
+    d.unready("llm#1.1")
+    forged = step(before, event)._replace(state=with_replica(d, successor, state=PREPARING, routed=False))
+    command = PrepareReplica(successor, 2, None, "", 1, 1)
+    found = check_nobody_needed_ends(before, event, forged, [command])
+    assert [str(each) for each in found] == [f"V1: ['{successor}'] are prepared anew, and 0 of 2 are left"]
+
+
+def test_one_that_is_stopped_for_a_successor_that_nobody_wants_is_reported() -> None:
+    d = overlapping()
+    successor = updated(d)
+    before = d.state
+    event = ReplicaPrepared(replica_id=successor, revision=before.replicas[successor].revision, at=d.now)
+    honest = step(before, event)
+    rollout = replace(honest.state.tables.rollout, unwanted=RankSet.of([0]))
+    forged = honest._replace(state=attrs.evolve(honest.state, tables=replace(honest.state.tables, rollout=rollout)))
+    found = [str(each) for each in check_step(before, event, forged)]
+    assert f"V3: llm#1.0 is stopped for {successor}, which is not wanted any more" in found
+
+
+# -- who changes its mind
+
+
+def test_a_successor_whose_node_is_drained_and_uncordoned_succeeds_all_the_same() -> None:
+    d = overlapping(2, nodes=("n0", "n1"))
+    successor = serving_after_a_stop(d)
+    node = d.state.replicas[successor].node_id
+    d.drain(node)
+    d.uncordon(node)
+    d.settle()
+    assert (d.status, successor in d.routes) == (DeploymentStatus.HEALTHY, True)
+
+
+def test_one_that_a_new_controller_needs_waits_for_a_rank_and_takes_any() -> None:
+    d = overlapping()
+    successor = serving_after_a_stop(d)
+    d.change(version="3")
+    d.restart()
+    for each in d.state.unreported:
+        d.report(each)
+    assert successor in d.routes
+    d.stopped("llm#1.0")
+    assert d.sent(InitializeReplica, successor)[-1].rank.rank == 0
+    d.settle()
+    assert (d.status, {each.version for each in d.state.replicas.values()}) == (DeploymentStatus.HEALTHY, {"3"})
+
+
+def test_below_the_partition_nobody_takes_another_generation_though_it_is_needed() -> None:
+    d = overlapping(2, partition=1)
+    successor = updated(d)  # for rank 1
+    d.die("llm#1.0")
+    d.prepared(successor)
+    waiting = d.sent(StartReplica)[-1]
+    assert (waiting.rank, waiting.version) == (0, "1")
+    assert d.state.replicas[successor].slot == 1
+    d.settle()
+    assert [each.version for each in sorted(d.state.replicas.values(), key=lambda each: each.slot or 0)] == ["1", "2"]
+
+
+def test_what_is_wanted_again_is_not_ended_for_that_it_was_not() -> None:
+    d = overlapping(2, max_unavailable=1)
+    successor = updated(d)
+    d.prepared(successor)
+    d.change(version="3", max_unavailable=0)
+    d.change(version="2")
+    d.settle()
+    assert (d.status, successor in d.routes) == (DeploymentStatus.HEALTHY, True)
+
+
+def test_one_that_is_available_and_not_needed_goes_in_the_step_in_which_it_is_not_wanted() -> None:
+    d = overlapping(3, max_unavailable=1)
+    successor = updated(d)
+    d.prepared(successor)
+    assert stopped(d) == ["llm#1.0"]
+    d.change(version="3")
+    assert stopped(d) == ["llm#1.0", successor]
+
+
+def test_one_that_says_it_is_unready_while_it_is_told_its_rank_leaves_the_routes() -> None:
+    d = overlapping()
+    successor = serving_after_a_stop(d)
+    d.stopped("llm#1.0")
+    d.unready(successor)
+    d.ready(successor)
+    assert (d.state.replicas[successor].state, d.routes) == (RUNNING, {"llm#1.1"})

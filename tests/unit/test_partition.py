@@ -419,3 +419,14 @@ def test_what_was_started_beyond_a_lowered_target_is_given_up_where_only_kept_ra
     d.change(version="2")
     d.settle()
     assert (d.status, list(d.ranks.values()), versions(d)) == (DeploymentStatus.HEALTHY, [0], ["1"])
+
+
+def test_what_was_started_beyond_a_lowered_target_waits_for_a_rank_that_is_about_to_be_free() -> None:
+    d = Deployment.running(3, max_surge=1)
+    d.resize(1, stop_first=("llm#1.0", "llm#1.1"))
+    d.change(version="2")
+    d.settle(except_for=("llm#1.0", "llm#1.1"))
+    waiting = d.state.replicas["llm#1.3"]
+    assert (waiting.state, waiting.slot) == (ReplicaState.PLACED, 2)
+    d.settle()
+    assert (d.status, d.ranks, versions(d)) == (DeploymentStatus.HEALTHY, {"llm#1.3": 0}, ["2"])

@@ -274,8 +274,6 @@ class _CanonicalReader:
         spec, ready_at = self.whole.spec, replica.ready_at
         if ready_at is None or not replica.routed:
             return -1
-        if replica.unready is not None:
-            return 0  # it counts anew
         return min(int(self.whole.clock) - int(ready_at), spec.min_ready_s)
 
     def age(self, replica: Replica) -> int:
