@@ -46,7 +46,7 @@ class WorkerInMemory:
     """Loads and leaves once it may.
 
     Attributes:
-        may_move: Cleared: moves wait.
+        may_move, may_report: Cleared: moves, or answers to a new controller's question, wait.
         asked_of: Every call, with its arguments.
         fails: What a method of a name answers in place of what it should.
     """
@@ -56,6 +56,8 @@ class WorkerInMemory:
         self.asked_of, self.fails = [], {}
         self.may_move = asyncio.Event()
         self.may_move.set()
+        self.may_report = asyncio.Event()
+        self.may_report.set()
         self.dead = asyncio.Event()
         self.loop = None
         self.newest = self.granted = self.tenure = self.ended = None
@@ -122,6 +124,7 @@ class WorkerInMemory:
         return self.report()
 
     async def on_query(self, epoch, tenure=None):
+        await self.may_report.wait()
         if self.tenure is not None:
             self.tenure = attrs.evolve(self.tenure, epoch=epoch)
         return self.report(epoch)

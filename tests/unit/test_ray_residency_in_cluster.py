@@ -172,10 +172,13 @@ async def test_a_controller_that_comes_back_finds_what_is_hot_and_who_calls_neve
     codes = controller._world.checkpoint.codes
     found, there = await crashed(controller, actors)
     monkeypatch.setattr(clusters, "find_workers", lambda namespace: there)
+    [worker] = actors.values()
+    worker.may_report.clear()
     following = await a_controller(*found, epoch=2, codes=codes)
     assert following._cluster.is_recovering(M)
     monkeypatch.setattr(controllers, "LONG_POLL_S", 0.0)
     assert await following.routes(M, (1, 5)) == ((1, 5), None), "they go on with the routes that they have"
+    worker.may_report.set()
     await until(lambda: M in following._cluster.deployments and routed(following) == ["default/m#1.0"])
     assert of(following).entry.ranks.status is DeploymentStatus.HEALTHY
     assert len(actors) == 1
