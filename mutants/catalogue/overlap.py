@@ -66,7 +66,7 @@ OVERLAP = (
         "V3",
         "a successor that nobody wants is kept, and not given to a rank that lacks somebody: each waits for the other",
         OVERLAP_RULE,
-        "    return next((each for each in unwanted.descending() if each in early), None)\n",
+        "    return next((each for each in others if each in early), None)\n",
         "    return None\n",
     ),
     Mutant(
