@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-from itertools import pairwise
 
 import pytest
 
@@ -223,8 +222,9 @@ def test_a_process_is_told_of_statuses_four_times_a_second_and_of_the_newest_of_
         return [(at, name, news.status[1].percent) for at, name, news in process.told if news.status is not None]
 
     told = asyncio.run(scenario())
-    moments = sorted({round(at, 3) for at, _, _ in told})
-    assert all(after - before >= TELL_EVERY_S - 0.01 for before, after in pairwise(moments))
+    for name in ("m", "n"):
+        moments = [at for at, about, _ in told if about == name]
+        assert len(moments) <= (moments[-1] - moments[0]) / TELL_EVERY_S + 2, "however late each arrives"
     assert {name: percent for _, name, percent in told} == {"m": 59, "n": 59}
 
 
