@@ -234,6 +234,22 @@ def test_a_batch_has_one_model_which_user_code_can_ask_for(side):
     assert [answer(each) for each in calls] == [("a", 2, 0), ("b", 2, 1), ("a", 2, 2), ("b", 2, 3)]
 
 
+def test_references_to_objects_of_ray_are_objects_in_the_replica(side):
+    import ray
+
+    @ray.remote(num_cpus=0)
+    def fails():
+        raise ValueError("no object")
+
+    handle = side.run(Subject, app="subject")
+    assert answer(handle.echo.remote(ray.put({"a": 1}))) == {"a": 1}
+    assert answer(handle.echo.remote(value=ray.put(2))) == 2
+    (inside,) = answer(handle.echo.remote([ray.put(3)]))
+    assert ray.get(inside) == 3, "what is inside of another value stays a reference"
+    with pytest.raises(Exception, match="no object"):
+        answer(handle.echo.remote(fails.remote()))
+
+
 # -- otherwise
 
 
