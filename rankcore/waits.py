@@ -14,6 +14,7 @@ from rankcore.values import (
     PREPARING,
     RECOVERING,
     REQUESTED,
+    UPDATING,
     DeploymentStatus,
 )
 
@@ -30,7 +31,7 @@ def is_under_way(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableF
     """Whether something is to be replaced or reconfigured, and the partition lets it; or a recovery has still to find out."""
     if status is RECOVERING:
         return True
-    if status in UNDECIDED or not is_changing(spec, status, tables):
+    if not is_changing(spec, status, tables) or status in UNDECIDED:
         return False
     return tables.previous is None or spec.partition < spec.target_replicas
 
@@ -43,17 +44,16 @@ def is_behind(tables: "TableFields") -> bool:
 
 def is_changing(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableFields") -> bool:
     """Whether somebody is behind, or not as many as are wanted run all of the spec yet; evictions keep up no update."""
-    if is_behind(tables):
-        return True
-    if status is not DeploymentStatus.UPDATING:
-        return False
-    all_run = (
-        tables.available == spec.target_replicas == len(tables.slots)
-        and not tables.early
-        and not len(tables.maturing)
-        and not tables.configuring
-    )
-    return not all_run or tables.bundles.misfits.size > 0
+    if status is UPDATING:
+        all_run = (
+            tables.available == spec.target_replicas == len(tables.slots)
+            and not tables.early
+            and not len(tables.maturing)
+            and not tables.configuring
+        )
+        if not all_run or tables.bundles.misfits.size:
+            return True
+    return is_behind(tables)
 
 
 def cause(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableFields", now: float) -> str:

@@ -35,7 +35,7 @@ def begin(draft: Draft, replica: Replica) -> dict[str, Any]:
 
 def notice_available(draft: Draft, replica: Replica) -> None:
     """A replica has been ready, or prepared, for `min_ready_s`: where it is what an update wants, that comes forward (V9)."""
-    if replica.generation == draft.spec.generation:
+    if replica.is_of(draft.spec):
         draft.progressed = True
 
 

@@ -177,19 +177,18 @@ def begin_rollout(draft: Draft) -> None:
 
 def is_outdated(draft: Draft, rank: int, holder: Replica) -> bool:
     """Whether a slot's holder, if it stays, is to be replaced by one of another generation."""
-    if rank < draft.kept_below:  # only who is not initialised yet: it would wait for that for ever
-        return holder.told is None and holder.generation != draft.recipe_of(rank).generation
-    spec = draft.spec
-    return holder.version != spec.version or holder.restart_token != spec.restart_token
+    if draft.spec.partition and rank < draft.kept_below:  # only who is not initialised yet: it would wait for that for ever
+        return holder.told is None and not holder.is_of(draft.recipe_of(rank))
+    return not holder.is_of(draft.spec)
 
 
-def lowest_lacking(draft: Draft) -> int:
-    """The lowest rank that nobody has, that could be started now, or whose holder has no place: O(1)."""
-    lowest = draft.taken.lowest_free()
-    for lacking in (draft.requested, draft.ready):
-        if lacking.size:
-            lowest = min(lowest, lacking.lowest())
-    return lowest
+def is_lacking_below(draft: Draft, bound: int) -> bool:
+    """Whether a rank below this one is had by nobody, could be started now, or has a holder without a place: O(1)."""
+    if draft.requested.size and draft.requested.lowest() < bound:
+        return True
+    if draft.ready.size and draft.ready.lowest() < bound:
+        return True
+    return draft.taken.lowest_free() < bound
 
 
 def holders(draft: Draft, states: frozenset[ReplicaState]) -> Iterator[Replica]:

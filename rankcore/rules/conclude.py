@@ -89,7 +89,7 @@ def _publish_routes(draft: Draft) -> None:
         added = routes.routed(draft.replicas)
         removed: tuple[ReplicaId, ...] = ()
     else:
-        added, removed = routes.changes(draft)
+        added, removed = routes.oldest_first(draft.routes_added), routes.oldest_first(draft.routes_removed)
     draft.commands.append(PublishRoutes(added, removed, draft.next_revision(), draft.epoch))
 
 

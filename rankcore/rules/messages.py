@@ -39,10 +39,8 @@ def initialize(draft: Draft, replica: Replica, rank: ReplicaRank, recipe: Deploy
         revision,
         draft.epoch,
     )
-    told = replicas.ask(
-        draft,
+    told = replace(
         replica,
-        command,
         state=REPLICA_MOVES[replica.state, InitializeReplica],
         rank=rank,
         told=rank,
@@ -52,6 +50,7 @@ def initialize(draft: Draft, replica: Replica, rank: ReplicaRank, recipe: Deploy
         start_timer=replicas.arm_start_timer(draft, replica.replica_id),
         **ready,
     )
+    told = replicas.ask(draft, told, command)
     nodes.believe(draft, replica, told)
     return told
 
@@ -77,10 +76,8 @@ def reconfigure(draft: Draft, replica: Replica, rank: ReplicaRank, config_id: st
     believed = replica.believed
     if rank != replica.told and replica.told is not None:
         believed = (*(older for older in believed if older not in (rank, replica.told)), replica.told)
-    told = replicas.ask(
-        draft,
+    told = replace(
         replica,
-        command,
         state=REPLICA_MOVES[replica.state, ReconfigureReplica],
         rank=rank if replica.rank is not None else None,
         told=rank,
@@ -89,6 +86,7 @@ def reconfigure(draft: Draft, replica: Replica, rank: ReplicaRank, config_id: st
         revision=revision,
         **ready,
     )
+    told = replicas.ask(draft, told, command)
     replicas.believe(draft, replica, told)
     return told
 

@@ -41,11 +41,13 @@ def on_placed(draft: Draft, event: ReplicaPlaced, replica: Replica) -> None:
         return late(draft, event, replica)
     if replica.reserved_node_id is not None:
         nodes.unreserve(draft, replica.reserved_node_id, replica.replica_id)
-    node = draft.nodes.get(event.node_id)
-    enter = replicas.answered if state is PLACED else replicas.change
+    node = draft.nodes.get(event.node_id)  # None: it is not known yet
     replicas.disarm_start_timer(draft, replica)
-    changes = {"node_id": event.node_id, "seen_at": event.at, "reserved_node_id": None, "start_timer": NO_TIMER}
-    placed = enter(draft, replica, state=state, **changes)
+    placed = replace(replica, state=state, node_id=event.node_id, seen_at=event.at, reserved_node_id=None, start_timer=NO_TIMER)
+    if state is PLACED:
+        placed = replicas.answered(draft, replace(placed, pending=None))
+    else:
+        replicas.write(draft, placed)
     nodes.join(draft, placed)
     if slots.is_holder(draft, placed) and placed.slot is not None:
         draft.requested = draft.requested.discard(placed.slot)
@@ -77,14 +79,21 @@ def become_ready(draft: Draft, replica: Replica, at: float, reason: str | None =
     state = REPLICA_MOVES[replica.state, ReplicaReady]
     moving = type(replica.pending) is ReconfigureReplica
     if reason is not None or replica.unready is not None:
-        replica = replicas.change(draft, replica, **unready.newest_of(replica, at, reason))
+        replica = replicas.write(draft, replace(replica, **unready.newest_of(replica, at, reason)))
     begins = readiness.begin(draft, replica)
     known_at = replica.readiness_at
-    ready = {"routed": replica.unready is None, "readiness_at": at if at > known_at else known_at, **begins}
+    runs = replace(
+        replica,
+        state=REPLICA_MOVES[state, ReconfigureReplica] if moving else state,
+        pending=replica.pending if moving else None,
+        routed=replica.unready is None,
+        readiness_at=at if at > known_at else known_at,
+        **begins,
+    )
     if moving:
-        runs = replicas.change(draft, replica, state=REPLICA_MOVES[state, ReconfigureReplica], **ready)
+        replicas.write(draft, runs)
     else:
-        runs = replicas.answered(draft, replica, state=state, **ready)
+        replicas.answered(draft, runs)
     replicas.begin_to_run(draft, replica, runs)
     prove(draft, runs)
     notice_config(draft, runs)
@@ -98,7 +107,7 @@ def on_reconfigured(draft: Draft, event: ReplicaReconfigured, replica: Replica) 
     state = REPLICA_MOVES.get((replica.state, ReplicaReconfigured))
     if state is None:
         # It is leaving, but what it gave up is free all the same.
-        replicas.believe(draft, replica, replicas.change(draft, replica, believed=()))
+        replicas.believe(draft, replica, replicas.write(draft, replace(replica, believed=())))
         return
     acknowledge(draft, replica, state)
 
@@ -111,7 +120,7 @@ def acknowledge(draft: Draft, replica: Replica, state: ReplicaState) -> None:
     ready = readiness.begin(draft, replica) if begins else {}
     if begins:
         replicas.disarm_start_timer(draft, replica)
-    replica = replicas.answered(draft, replica, state=state, believed=(), rank=replica.told, **ready)
+    replica = replicas.answered(draft, replace(replica, state=state, pending=None, believed=(), rank=replica.told, **ready))
     if state in slots.RUNNING:
         prove(draft, replica)
     else:

@@ -45,7 +45,7 @@ RULE = "V18"
 
 def relieve(draft: Draft) -> None:
     """Move those with the highest ranks into ranks that have lacked a place for too long."""
-    if slots.lowest_lacking(draft) >= len(draft.slots) - draft.requested.size - draft.vacant.size:
+    if not slots.is_lacking_below(draft, len(draft.slots) - draft.requested.size - draft.vacant.size):
         return
     after_s, packs = draft.spec.scarcity_after_s, draft.spec.placement == PACK
     if after_s is None or draft.spec.static_placement is not None or draft.recipe is None or (packs and has_room(draft)):
