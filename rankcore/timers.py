@@ -53,7 +53,7 @@ class Queue(Struct, Generic[T], frozen=True, gc=False):
     def discard(self, number: int) -> "Queue[T]":
         """Without the entry of this number, if it is still there."""
         items = self.items
-        if number not in items:
+        if number < self.head or number not in items:
             return self
         if len(items) == 1:
             return Queue(EMPTY, self.tail, self.tail)

@@ -188,7 +188,7 @@ def is_lacking_below(draft: Draft, bound: int) -> bool:
         return True
     if draft.ready.size and draft.ready.lowest() < bound:
         return True
-    return draft.taken.lowest_free() < bound
+    return draft.taken.taken.lowest_free() < bound
 
 
 def holders(draft: Draft, states: frozenset[ReplicaState]) -> Iterator[Replica]:

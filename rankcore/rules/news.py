@@ -41,7 +41,7 @@ def on_placed(draft: Draft, event: ReplicaPlaced, replica: Replica) -> None:
         return late(draft, event, replica)
     if replica.reserved_node_id is not None:
         nodes.unreserve(draft, replica.reserved_node_id, replica.replica_id)
-    node = draft.nodes.get(event.node_id)  # None: it is not known yet
+    node = draft.nodes.get(event.node_id)
     replicas.disarm_start_timer(draft, replica)
     placed = replace(replica, state=state, node_id=event.node_id, seen_at=event.at, reserved_node_id=None, start_timer=NO_TIMER)
     if state is PLACED:
@@ -49,7 +49,8 @@ def on_placed(draft: Draft, event: ReplicaPlaced, replica: Replica) -> None:
     else:
         replicas.write(draft, placed)
     nodes.join(draft, placed)
-    if slots.is_holder(draft, placed) and placed.slot is not None:
+    holds = slots.is_holder(draft, placed)
+    if holds and placed.slot is not None:
         draft.requested = draft.requested.discard(placed.slot)
     if node is not None and event.at <= node.lost_at:
         # The node was lost after the replica came there, and the news overtook each other.
@@ -57,11 +58,12 @@ def on_placed(draft: Draft, event: ReplicaPlaced, replica: Replica) -> None:
         return ended(draft, placed, f"node {event.node_id} was lost", node_lost=True)
     if state is PLACED:
         assert placed.slot is not None, f"{placed.replica_id} was started for no slot"
-        if slots.is_successor(draft, placed):
-            prepare.await_preparation(draft, placed, placed.slot)
-        else:
+        if holds:
             draft.placed = draft.placed.set(placed.replica_id, placed.birth)
-    evict.notice_placed(draft, placed)
+        else:
+            prepare.await_preparation(draft, placed, placed.slot)
+    if node is not None and node.cordoned:
+        evict.notice_placed(draft, placed)
 
 
 def on_ready(draft: Draft, event: ReplicaReady, replica: Replica) -> None:

@@ -86,8 +86,9 @@ def watch(draft: Draft) -> None:
         draft.progress_at = draft.clock
         if draft.stalled_since is not None:
             _go_on(draft, "it goes on")
-    if draft.stalled_since is None:
-        draft.wake(draft.progress_at + deadline_s)
+    due = draft.progress_at + deadline_s
+    if draft.stalled_since is None and (draft.wake_at is None or due < draft.wake_at):
+        draft.wake(due)
 
 
 def _go_on(draft: Draft, because: str) -> None:
