@@ -216,7 +216,8 @@ def forget_holder(draft: Draft, rank: int, holder: Replica) -> None:
     """Its holder leaves, or is gone: it waits for no place, and has not to be replaced any more."""
     if holder.state is REQUESTED:
         draft.requested = draft.requested.discard(rank)
-    if is_outdated(draft, rank, holder):
+    rollout = draft.rollout
+    if (rollout.running.size or rollout.unstarted.size) and is_outdated(draft, rank, holder):
         note_outdated(draft, RankSet.discard, rank, holder)
     if draft.bundles.misfits.size:
         bundles.forget_misfit(draft, rank)

@@ -147,7 +147,7 @@ def start(draft: Draft, rank: int, started_with: DeploymentSpec) -> Replica:
     node_id = choose_node(draft, rank) if draft.spec.placement == PACK else None  # None: the executor is free to choose
     replica_id = replicas.new_id(draft)
     group_id, bundles = draft.spec.place_of(rank) if draft.spec.static_placement is not None else ANYWHERE
-    version, token = started_with.generation
+    version, token = started_with.version, started_with.restart_token
     command = StartReplica(replica_id, rank, version, node_id, bundles, draft.epoch, group_id, token)
     now = draft.clock
     replica = Replica(
