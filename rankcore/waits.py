@@ -48,7 +48,7 @@ def is_changing(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableFi
         all_run = (
             tables.available == spec.target_replicas == len(tables.slots)
             and not tables.early
-            and not len(tables.maturing)
+            and not tables.maturing.items
             and not tables.configuring
         )
         if not all_run or tables.bundles.misfits.size:
