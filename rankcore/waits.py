@@ -29,11 +29,9 @@ UNDECIDED = (DEPLOY_FAILED, DELETING, DELETED)
 
 def is_under_way(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableFields") -> bool:
     """Whether something is to be replaced or reconfigured, and the partition lets it; or a recovery has still to find out."""
-    if status is RECOVERING:
-        return True
-    if not is_changing(spec, status, tables) or status in UNDECIDED:
-        return False
-    return tables.previous is None or spec.partition < spec.target_replicas
+    if status is not UPDATING and (status is RECOVERING or status in UNDECIDED):
+        return status is RECOVERING
+    return is_changing(spec, status, tables) and (tables.previous is None or spec.partition < spec.target_replicas)
 
 
 def is_behind(tables: "TableFields") -> bool:

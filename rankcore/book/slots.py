@@ -182,13 +182,11 @@ def is_outdated(draft: Draft, rank: int, holder: Replica) -> bool:
     return not holder.is_of(draft.spec)
 
 
-def is_lacking_below(draft: Draft, bound: int) -> bool:
-    """Whether a rank below this one is had by nobody, could be started now, or has a holder without a place: O(1)."""
+def is_startable_below(draft: Draft, bound: int) -> bool:
+    """Whether a slot below this rank could be started now, or has a holder without a place: O(1)."""
     if draft.requested.size and draft.requested.lowest() < bound:
         return True
-    if draft.ready.size and draft.ready.lowest() < bound:
-        return True
-    return draft.taken.taken.lowest_free() < bound
+    return draft.ready.size > 0 and draft.ready.lowest() < bound
 
 
 def holders(draft: Draft, states: frozenset[ReplicaState]) -> Iterator[Replica]:

@@ -68,8 +68,9 @@ def bind(draft: Draft) -> None:
         _employ_successors(draft, packs)
     if draft.spec.placement is None and draft.placed:  # 3
         highest = max([draft.replicas[placed].slot or 0 for placed in draft.placed])
-        if slots.is_lacking_below(draft, highest):
+        if len(draft.slots) < draft.spec.target_replicas:
             _open_missing(draft, len(draft.placed), highest)
+        if slots.is_startable_below(draft, highest):
             for placed in draft.those(draft.placed):
                 _take_lowest_rank(draft, placed)
     if draft.rollout.surging.size and kept_rank_lacks_place(draft):  # 4

@@ -22,13 +22,14 @@ def initialize(draft: Draft, replica: Replica, rank: ReplicaRank, recipe: Deploy
     budget, and goes to it in its turn, once it runs (M7).
     """
     config_id, user_config, own = recipe.config_id, recipe.user_config, replica.config_id
-    ready: dict[str, Any] = {"ready_timer": NO_TIMER}
     if replica.routed:
         if draft.spec.config_rollout == "rolling" and own is not None and own in draft.configs:
             config_id, user_config = own, draft.configs[own]
-        ready = readiness.await_config(draft, replica) if config_id != own else {}
+        if config_id != own:
+            replica = replace(replica, **readiness.await_config(draft, replica))
     elif replica.state is PREPARED:
         readiness.end_prepared(draft, replica)
+        replica = replace(replica, ready_timer=NO_TIMER)
     revision = draft.next_revision()
     command = InitializeReplica(
         replica.replica_id,
@@ -48,7 +49,6 @@ def initialize(draft: Draft, replica: Replica, rank: ReplicaRank, recipe: Deploy
         revision=revision,
         since=draft.clock,
         start_timer=replicas.arm_start_timer(draft, replica.replica_id),
-        **ready,
     )
     told = replicas.ask(draft, told, command)
     nodes.believe(draft, replica, told)

@@ -43,9 +43,17 @@ def on_placed(draft: Draft, event: ReplicaPlaced, replica: Replica) -> None:
         nodes.unreserve(draft, replica.reserved_node_id, replica.replica_id)
     node = draft.nodes.get(event.node_id)
     replicas.disarm_start_timer(draft, replica)
-    placed = replace(replica, state=state, node_id=event.node_id, seen_at=event.at, reserved_node_id=None, start_timer=NO_TIMER)
+    placed = replace(
+        replica,
+        state=state,
+        node_id=event.node_id,
+        pending=None if state is PLACED else replica.pending,
+        seen_at=event.at,
+        reserved_node_id=None,
+        start_timer=NO_TIMER,
+    )
     if state is PLACED:
-        placed = replicas.answered(draft, replace(placed, pending=None))
+        replicas.answered(draft, placed)
     else:
         replicas.write(draft, placed)
     nodes.join(draft, placed)
