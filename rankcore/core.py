@@ -200,9 +200,10 @@ def _settle(draft: Draft) -> Step:
             shrink(draft)
         if draft.recovery.prepared:
             prepare.employ_found(draft)
-        if draft.rollout.unwanted.size:
+        if draft.rollout.surging.size:
             overlap.let_go(draft)
-        if draft.rollout.surging.size or draft.placed:
+            bind(draft)
+        elif draft.placed:
             bind(draft)
         if draft.to_prepare:
             prepare.prepare(draft)
