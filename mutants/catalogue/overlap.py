@@ -46,6 +46,14 @@ OVERLAP = (
         "    if not budget.is_needed(draft, holder):\n",
     ),
     Mutant(
+        "who-starts-on-what-failed-goes-on",
+        "V3",
+        "one that is needed while its version is given up goes on with that when it is not needed any more",
+        "rankcore/core.py",
+        "        if draft.early and draft.status is DEPLOY_FAILED:\n",
+        "        if False:\n",
+    ),
+    Mutant(
         "who-is-adopting-costs-nothing",
         "V1",
         "one that is told its rank is stopped for a newer version outside the budget, though it serves",

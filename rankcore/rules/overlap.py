@@ -16,6 +16,7 @@ goes after that. So an update that adds one can do with a budget of 0. Numbers a
    another. Else it adopts with its own, and gets the other in its turn: both at once would put its readiness in doubt (M7).
 5. *Unwanted.* A successor whose generation is not wanted any more, whose predecessor may stay, or whose node is drained, goes
    at once if it is not needed, and else waits until it is not: nobody goes for it, and nobody succeeds beside it.
+   So does one that is being told its rank when its build is given up (`failures.withdraw`).
 6. *Employed.* Meanwhile a rank that lacks somebody takes it, whatever generation is wanted there: it adopts with its own build,
    and is replaced as any holder is (M5). Without that, where it has the last place, who is wanted would wait for that place,
    and it for who is wanted. Below the partition nobody takes another generation: both wait there, and the state says so. One

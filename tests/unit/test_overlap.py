@@ -493,6 +493,27 @@ def test_a_failed_version_keeps_who_is_needed_until_the_proven_one_serves() -> N
     assert available(d) == 2
 
 
+def test_one_that_starts_on_a_version_that_is_given_up_goes_as_soon_as_it_is_not_needed() -> None:
+    d = overlapping(3, max_unavailable=1, max_start_failures=1)
+    early = updated(d)
+    d.prepared(early)
+    d.stopped("llm#1.0")
+    assert d.state.replicas[early].state is STARTING
+    d.die("llm#1.1")
+    given_up = d.state.holder_of(1) or ""
+    d.start_fails(given_up)
+    assert (d.status, d.routes) == (DeploymentStatus.DEPLOY_FAILED, {"llm#1.2", early})  # of three, one may be missing
+    proven = d.sent(StartReplica)[-1]
+    assert (proven.rank, proven.version) == (1, "1")
+    d.place(proven.replica_id)
+    assert early in d.routes
+    d.ready(proven.replica_id)
+    assert stopped(d)[-1] == early
+    d.settle()
+    assert d.status is DeploymentStatus.DEPLOY_FAILED
+    assert [each.version for each in d.state.replicas.values()] == ["1", "1", "1"]
+
+
 def test_a_lower_target_takes_successors_along() -> None:
     d = overlapping(3)
     successor = updated(d)
@@ -618,6 +639,17 @@ def test_one_that_is_neither_wanted_nor_needed_is_reported() -> None:
     rollout = replace(d.state.tables.rollout, unwanted=RankSet.of([0]))
     forged = attrs.evolve(d.state, tables=replace(d.state.tables, rollout=rollout))
     assert f"V3: {successor} is not wanted, not needed, and PREPARING" in reported(forged)
+
+
+def test_one_that_starts_on_what_was_given_up_and_is_not_needed_is_reported() -> None:
+    d = overlapping(2, max_start_failures=1)
+    successor = serving_after_a_stop(d)
+    d.stopped("llm#1.0")
+    d.start_fails(d.sent(StartReplica)[-1].replica_id)
+    assert d.status is DeploymentStatus.DEPLOY_FAILED
+    assert not check(d.state)
+    forged = attrs.evolve(d.state, spec=attrs.evolve(d.state.spec, max_unavailable=1))
+    assert f"V3: {successor} starts on a build that was given up, and is not needed" in reported(forged)
 
 
 def test_what_routers_are_not_told_is_reported() -> None:
