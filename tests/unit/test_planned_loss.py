@@ -467,6 +467,14 @@ def test_a_later_drain_replaces_the_deadline() -> None:
     assert killed(d) == ["llm#1.0", "llm#1.2"]
 
 
+def test_a_cordon_takes_nothing_of_a_drain_back() -> None:
+    """All pairs: `tests/property/test_pairs_of_node_news.py`."""
+    d = two_nodes()
+    d.drain("n0", 30.0)
+    d.cordon("n0", at=1.0)
+    assert d.state.nodes["n0"].drain == Drain(30.0, "drain", 0.0)
+
+
 @pytest.mark.parametrize("final_first", [True, False])
 @pytest.mark.parametrize(("asked", "until"), [(100.0, 60.0), (None, 60.0), (30.0, 30.0)])
 def test_nobody_puts_off_the_end_of_a_node_that_is_final(asked: float | None, until: float, final_first: bool) -> None:
