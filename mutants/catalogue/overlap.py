@@ -78,6 +78,14 @@ OVERLAP = (
         "    return None\n",
     ),
     Mutant(
+        "who-is-kept-has-a-successor",
+        "V12",
+        "one that waits for its rank, and keeps it below a partition that was raised, has a successor of the new version",
+        "rankcore/rules/roll.py",
+        "        if not has_one and not kept and rank not in",
+        "        if not has_one and rank not in",
+    ),
+    Mutant(
         "who-serves-is-killed-with-its-drained-node",
         "V14",
         "one that takes requests without a rank is killed when its node is drained",

@@ -118,7 +118,7 @@ def adopts_all_the_same(draft: Draft, holder: Replica) -> bool:
     """Whether a slot's holder gets its rank though its generation is not wanted there: it is needed (6). Else it is stopped."""
     if budget.is_needed(draft, holder):
         return True
-    if holder.routed:  # pragma: no cover (its rank was in dispute when that changed: random walks alone come here)
+    if holder.routed:
         leaving.stop(draft, holder, REFILL, RULE, "its generation is not wanted, and it is not needed any more")
     return False
 
@@ -127,5 +127,5 @@ def initialize(draft: Draft, holder: Replica, rank: ReplicaRank, recipe: Deploym
     """Tell a slot's holder its first ranks. Below the partition it is no longer outdated with that."""
     was_outdated = slots.is_outdated(draft, rank.rank, holder)
     told = messages.initialize(draft, holder, rank, recipe)
-    if was_outdated and not slots.is_outdated(draft, rank.rank, told):  # pragma: no cover (likewise, with a partition)
+    if was_outdated and not slots.is_outdated(draft, rank.rank, told):
         slots.note_outdated(draft, RankSet.discard, rank.rank, holder)

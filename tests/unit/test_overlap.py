@@ -765,3 +765,71 @@ def test_one_that_says_it_is_unready_while_it_is_told_its_rank_leaves_the_routes
     d.unready(successor)
     d.ready(successor)
     assert (d.state.replicas[successor].state, d.routes) == (RUNNING, {"llm#1.1"})
+
+
+def taker_of_a_rank_that_is_still_believed(**spec: object) -> tuple[Deployment, str]:
+    """Rank 2 is vacant, since its holder moves to rank 0, which had no place; a successor that is up has its slot, and waits."""
+    d = overlapping(3, scarcity_after_s=5.0, **spec)
+    d.die("llm#1.0")
+    unplaced = d.sent(StartReplica)[-1].replica_id
+    d.wait(5.0)
+    assert d.state.holder_of(0) == "llm#1.2"
+    successor = updated(d)
+    d.prepared(successor)
+    d.stopped(unplaced)
+    assert (d.state.holder_of(2), d.sent(InitializeReplica)) == (successor, [])
+    return d, successor
+
+
+@pytest.mark.parametrize("spec", [{}, {"hand_over": "prepared", "max_unavailable": 1}])
+def test_one_that_waits_for_its_rank_and_is_neither_wanted_nor_needed_goes(spec: dict[str, object]) -> None:
+    d, taker = taker_of_a_rank_that_is_still_believed(**spec)
+    d.change(version="3", max_unavailable=1)
+    assert stopped(d)[-1] == taker
+    d.settle()
+    assert (d.status, {each.version for each in d.state.replicas.values()}) == (DeploymentStatus.HEALTHY, {"3"})
+
+
+def test_one_that_waits_for_its_rank_and_is_needed_has_it_below_the_partition_too() -> None:
+    d, taker = taker_of_a_rank_that_is_still_believed()
+    d.change(partition=3)
+    assert taker in d.routes
+    d.acknowledge("llm#1.2")
+    assert d.sent(InitializeReplica, taker)[-1].rank.rank == 2
+    d.settle()
+    assert (d.status, taker in d.routes) == (DeploymentStatus.HEALTHY, True), "it holds its rank, which is not updated"
+
+
+def unwanted_successor() -> tuple[Deployment, str]:
+    """Rank 0, below the partition, has no place; rank 1 has a successor of a version that is not wanted any more, and is needed."""
+    d = overlapping(2, partition=1, scarcity_after_s=60.0)
+    successor = updated(d)
+    d.die("llm#1.0")
+    d.prepared(successor)
+    d.change(version="3")
+    assert list(d.state.tables.rollout.unwanted) == [1]
+    return d, successor
+
+
+def test_one_that_is_not_wanted_is_so_too_where_the_holder_of_its_slot_moves() -> None:
+    d, successor = unwanted_successor()
+    d.wait(60.0)
+    assert d.state.holder_of(0) == "llm#1.1"
+    assert d.state.tables.slots[0].successor == successor
+    assert list(d.state.tables.rollout.unwanted) == [0]
+    assert successor in d.routes
+    d.settle()
+    assert d.status is DeploymentStatus.HEALTHY
+
+
+def test_nobody_goes_for_one_that_is_not_wanted_because_it_has_been_ready_for_long_enough() -> None:
+    d, _ = unwanted_successor()
+    d.wait(10.0)
+    d.change(min_ready_s=5.0)
+    assert not stopped(d)
+    d.settle()
+    d.wait(5.0)
+    d.settle()
+    d.wait(5.0)
+    d.settle()
+    assert d.status is DeploymentStatus.HEALTHY
