@@ -219,8 +219,8 @@ def holds_back(draft: Draft, rank: int) -> bool:
 def in_the_way(draft: Draft) -> Replica | None:
     """Who is to move and stands on a bundle that a vacant slot waits for, while nothing that is under way can free it.
 
-    Where bundles change hands in a ring, no budget can be kept: the slot that was vacated first would wait for ever. One more than
-    it allows goes at a time: who has not come up to stay yet, on bundles that are free, is waited for.
+    Where bundles change hands in a ring, no budget can be kept: the slot that was vacated first would wait for ever. One more
+    than it allows goes at a time: who has not come up to stay yet, on bundles that are free, is waited for.
     """
     if not draft.bundles.misfits.size or not draft.vacant.size or _is_under_way(draft) or len(draft.maturing):
         return None

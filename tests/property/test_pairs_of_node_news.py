@@ -1,4 +1,4 @@
-"""V14, V15: what cordons, drains and uncordons of one node mean together: each pair by a table, and any number of them in a row.
+"""V14, V15: what cordons, drains and uncordons of one node mean together: each pair by a table, and any number in a row.
 
 `SAID_OF` is the table of docs/rollouts.md, written out: rows are what a node is, columns what is said next.
 """

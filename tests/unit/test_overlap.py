@@ -768,7 +768,7 @@ def test_one_that_says_it_is_unready_while_it_is_told_its_rank_leaves_the_routes
 
 
 def taker_of_a_rank_that_is_still_believed(**spec: object) -> tuple[Deployment, str]:
-    """Rank 2 is vacant, since its holder moves to rank 0, which had no place; a successor that is up has its slot, and waits."""
+    """The holder of rank 2 moves to rank 0, which had no place; a successor that is up has its slot, and waits for its rank."""
     d = overlapping(3, scarcity_after_s=5.0, **spec)
     d.die("llm#1.0")
     unplaced = d.sent(StartReplica)[-1].replica_id
@@ -801,7 +801,7 @@ def test_one_that_waits_for_its_rank_and_is_needed_has_it_below_the_partition_to
 
 
 def unwanted_successor() -> tuple[Deployment, str]:
-    """Rank 0, below the partition, has no place; rank 1 has a successor of a version that is not wanted any more, and is needed."""
+    """Rank 0, below the partition, has no place; rank 1 has a successor of an older version than is wanted, which is needed."""
     d = overlapping(2, partition=1, scarcity_after_s=60.0)
     successor = updated(d)
     d.die("llm#1.0")
