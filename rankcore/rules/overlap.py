@@ -36,6 +36,7 @@ failed in its slot, as a start has, and the budget holds the update back with al
 """
 
 from collections.abc import Iterable
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -45,9 +46,11 @@ from rankcore.rankset import RankSet
 from rankcore.rules import budget, leaving, messages
 from rankcore.spec import DeploymentSpec
 from rankcore.state import Replica
-from rankcore.values import DEPLOY_FAILED, REFILL, ReplicaRank
+from rankcore.values import DEPLOY_FAILED, PLACED, PREPARED, PREPARING, REFILL, REQUESTED, ReplicaRank
 
 RULE = "V3"
+WAYS = (REQUESTED, PLACED, PREPARING, PREPARED)
+"""How far a successor is, from the beginning to the end."""
 
 
 def is_wanted(draft: Draft) -> bool:
@@ -100,13 +103,21 @@ def let_go(draft: Draft) -> None:
 
 
 def donor(draft: Draft, early: RankSet, rank: int) -> int | None:
-    """The rank whose successor may fill this one, where some are unwanted: they come last, and fill any above the partition."""
+    """The rank whose successor may fill this one: who is up or comes up serves sooner than who has a place, or waits for one.
+
+    Those who are unwanted come last, and fill any rank above the partition.
+    """
     below, unwanted = draft.kept_below, draft.rollout.unwanted
-    for each in early.descending():
-        if each not in unwanted and (each < below) is (rank < below):
-            return each
+    wanted = [each for each in early.descending() if each not in unwanted and (each < below) is (rank < below)]
+    if wanted:
+        return max(wanted, key=partial(progress, draft))
     others = () if rank < below else unwanted.descending()
     return next((each for each in others if each in early), None)
+
+
+def progress(draft: Draft, rank: int) -> int:
+    """How far the successor of a rank is."""
+    return WAYS.index(draft.replicas[draft.slots[rank].successor or ""].state)
 
 
 def any_unfilled(draft: Draft, ranks: Iterable[int]) -> int | None:
