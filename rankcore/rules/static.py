@@ -197,7 +197,7 @@ def recheck(draft: Draft) -> None:
         clear = bundles.obstacle(draft, rank) is None
         if rank in draft.bundles.misfits:
             holder = slots.holder_of(draft, rank)
-            if holder.state in slots.UNSTARTED:
+            if holder.state in slots.UNSTARTED and not holder.routed:
                 leaving.stop(draft, holder, REFILL, "S7", "not running yet, and on other bundles than its rank's")
             else:
                 bundles.set_movable(draft, rank, clear)

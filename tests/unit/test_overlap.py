@@ -800,6 +800,22 @@ def test_one_that_waits_for_its_rank_and_is_needed_has_it_below_the_partition_to
     assert (d.status, taker in d.routes) == (DeploymentStatus.HEALTHY, True), "it holds its rank, which is not updated"
 
 
+def test_one_that_a_new_controller_found_prepared_serves_on_where_a_static_placement_begins_and_it_is_needed() -> None:
+    d = overlapping(3, max_unavailable=1)
+    d.replace("llm#1.0")
+    early = d.sent(StartReplica)[-1].replica_id
+    d.place(early)
+    d.prepared(early)
+    assert stopped(d) == ["llm#1.0"]
+    d.restart()
+    for each in d.state.unreported:
+        d.report(each)
+    placement = StaticPlacement({0: [0], 1: [1], 2: [2]}, 4, group="pg")
+    d.change(placement=placement, target_replicas=None, max_surge=0, hand_over="none")
+    d.settle()
+    assert (d.status, len(d.routes)) == (DeploymentStatus.HEALTHY, 3)
+
+
 def unwanted_successor() -> tuple[Deployment, str]:
     """Rank 0, below the partition, has no place; rank 1 has a successor of an older version than is wanted, which is needed."""
     d = overlapping(2, partition=1, scarcity_after_s=60.0)
