@@ -94,7 +94,7 @@ class Cordons:
                     raise InvalidCallError(f"node {event.node_id} cannot be uncordoned: Ray itself drains it, for good")
                 await self._world.call(self._world.checkpoint.drop_cordon, event.node_id)
                 self._tell(event)
-            elif isinstance(event, NodeDrainRequested) or not isinstance(known, NodeDrainRequested):  # else that says more
+            elif node_reports.says_more(event, known):
                 await self._world.call(self._world.checkpoint.put_cordon, event)
                 self._tell(event)
 
