@@ -481,7 +481,7 @@ def test_what_is_said_of_a_node_is_kept_before_it_counts_and_a_line_that_is_dama
 def test_who_waits_for_a_node_that_is_open_is_started_once_one_is(tmp_path):
     executor = LocalExecutor(tmp_path, "models:app", lambda: DeploymentSpec(name="a/m", target_replicas=1), 1, ("a",))
     executor.close_nodes({"a"})
-    start = StartReplica(replica_id="a/m#1.0", epoch=1, version="1", rank=0)
+    start = StartReplica("a/m#1.0", 0, "1", None, (), 1)
     for _ in range(3):
         executor.execute(start)
     (pending,) = iter(executor.poll, None)
@@ -491,7 +491,7 @@ def test_who_waits_for_a_node_that_is_open_is_started_once_one_is(tmp_path):
     executor.close_nodes(())
     assert (executor.processes, executor.poll()) == ({}, None), "it is not wanted any more"
     executor.close_nodes({"a"})
-    executor.execute(attrs.evolve(start, replica_id="a/m#1.1"))
+    executor.execute(StartReplica("a/m#1.1", 0, "1", None, (), 1))
     assert isinstance(executor.poll(), ReplicaPending)
     executor.close_nodes(())
     placed = executor.poll()

@@ -68,14 +68,14 @@ def run(
     With `--executor local` each replica is a process of this machine, and nothing needs Ray. APP is one deployment: its class
     is built, reconfigured and checked for health as on Ray, with its ranks in the context and in RANK, LOCAL_RANK, GROUP_RANK
     and WORLD_SIZE; there are no handles, and no resources are reserved. `rankcore status`, `scale`, `restart`, `drain` and the
-    like reach it with `--executor local`; it is drained and cordoned by the nodes that --node names. If this command is killed, its replicas live on for
-    10 minutes, and the same command takes them over.
+    like reach it with `--executor local`; nodes are those that --node names. If this command is killed, its replicas live on
+    for 10 minutes, and the same command takes them over.
 
     \b
       rankcore run examples/sharded_embedding.py:app
       rankcore run my_package.models:app --detach && rankcore status
       rankcore run examples/streaming_llm.py:app --route-prefix /llm --http-port 8080
-      rankcore run my_package.models:app --executor local
+      rankcore run my_package.models:app --executor local --node a --node b
 
     Exit status: 0 stopped as asked, 1 it did not come up, 2 bad input, 130 interrupted while stopping.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
