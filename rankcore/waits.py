@@ -15,6 +15,7 @@ from rankcore.values import (
     RECOVERING,
     REQUESTED,
     DeploymentStatus,
+    ReplicaState,
 )
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 SHOWN = 4
 REASON_MAX = 120
+RUN = (ReplicaState.RUNNING, ReplicaState.RECONFIGURING)
 UNDECIDED = (DEPLOY_FAILED, DELETING, DELETED)
 """With these no update is under way, whatever is left to be replaced."""
 
@@ -47,13 +49,16 @@ def is_changing(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableFi
         return True
     if status is not DeploymentStatus.UPDATING:
         return False
-    all_run = (
-        tables.available == spec.target_replicas == len(tables.slots)
-        and not tables.early
-        and not len(tables.maturing)
-        and not tables.configuring
-    )
+    serving = tables.available - tables.early  # who is there early, and all run, succeeds somebody who is evicted
+    all_run = serving == spec.target_replicas == len(tables.slots) and not tables.configuring and not _matures(tables)
     return not all_run or tables.bundles.misfits.size > 0
+
+
+def _matures(tables: "TableFields") -> bool:
+    """Whether somebody who runs has not been ready for long enough yet. O(1) but while somebody is there early."""
+    if not tables.early:
+        return bool(len(tables.maturing))
+    return any(tables.replicas[each.replica_id].state in RUN for each in tables.maturing.items.values())
 
 
 def cause(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableFields", now: float) -> str:
