@@ -6,8 +6,8 @@ import attrs
 
 from rankcore.book.slots import RUNNING
 from rankcore.state import DeploymentState
-from rankcore.values import DeploymentStatus
-from rankcore.waits import cause, is_changing
+from rankcore.values import DeploymentStatus, NodeId
+from rankcore.waits import SHOWN, cause, is_changing
 
 
 class RolloutPhase(StrEnum):
@@ -34,6 +34,7 @@ class Progress:
         available: How many serve, not being unready, that have been ready for `min_ready_s` on their build.
         wanted: The target.
         evicting: How many are to be replaced elsewhere.
+        leaving: The nodes that are to be left for that, a few of them; none: they are to be replaced by name.
         stalled_since: Since when there was no progress for too long, in seconds on the executor's clock; None: there was.
         stalled_for_s: For how long by now.
         because: What it waits for; empty: nothing.
@@ -44,6 +45,7 @@ class Progress:
     available: int
     wanted: int
     evicting: int = 0
+    leaving: tuple[NodeId, ...] = ()
     stalled_since: float | None = None
     stalled_for_s: float = 0.0
     because: str = ""
@@ -57,7 +59,8 @@ class Progress:
             since = f" for {self.stalled_for_s:.0f} s" if self.stalled_since is not None else ""
             parts.insert(0, f"{self.phase}{since}: {self.updated} of {self.wanted} updated")
         if self.evicting:
-            parts.append(f"{self.evicting} to be replaced elsewhere")
+            nodes = f"draining {', '.join(self.leaving)}: " if self.leaving else ""
+            parts.append(f"{nodes}{self.evicting} to be replaced elsewhere")
         if self.because:
             parts.append(f"waits: {self.because}")
         return ", ".join(parts)
@@ -84,10 +87,18 @@ def progress_of(state: DeploymentState, now: float | None = None) -> Progress:
         available=available,
         wanted=spec.target_replicas,
         evicting=state.tables.evictions.ranks.size,
+        leaving=_leaving(state),
         stalled_since=state.stalled_since,
         stalled_for_s=clock - state.stalled_since if state.stalled_since is not None else 0.0,
         because=cause(spec, state.status, state.tables, clock),
     )
+
+
+def _leaving(state: DeploymentState) -> tuple[NodeId, ...]:
+    """Nodes that are drained, of which somebody is not told to go yet: `SHOWN` at most."""
+    holders = (state.holder_of(rank) for rank in state.tables.evictions.ranks)
+    places = {state.replicas[each].node_id or "" for each in holders if each is not None}
+    return tuple(sorted(each for each in places if state.nodes[each].drain is not None))[:SHOWN]
 
 
 def is_anything_to_retry(state: DeploymentState, ranks: tuple[int, ...], now: float) -> bool:

@@ -16,6 +16,7 @@ from rankcore.values import (
     REQUESTED,
     UPDATING,
     DeploymentStatus,
+    ReplicaState,
 )
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 SHOWN = 4
 REASON_MAX = 120
+RUN = (ReplicaState.RUNNING, ReplicaState.RECONFIGURING)
 UNDECIDED = (DEPLOY_FAILED, DELETING, DELETED)
 """With these no update is under way, whatever is left to be replaced."""
 
@@ -43,15 +45,18 @@ def is_behind(tables: "TableFields") -> bool:
 def is_changing(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableFields") -> bool:
     """Whether somebody is behind, or not as many as are wanted run all of the spec yet; evictions keep up no update."""
     if status is UPDATING:
-        all_run = (
-            tables.available == spec.target_replicas == len(tables.slots)
-            and not tables.early
-            and not tables.maturing.items
-            and not tables.configuring
-        )
+        serving = tables.available - tables.early  # who is there early, and all run, succeeds somebody who is evicted
+        all_run = serving == spec.target_replicas == len(tables.slots) and not tables.configuring and not _matures(tables)
         if not all_run or tables.bundles.misfits.size:
             return True
     return is_behind(tables)
+
+
+def _matures(tables: "TableFields") -> bool:
+    """Whether somebody who runs has not been ready for long enough yet. O(1) but while somebody is there early."""
+    if not tables.early:
+        return bool(tables.maturing.items)
+    return any(tables.replicas[each.replica_id].state in RUN for each in tables.maturing.items.values())
 
 
 def cause(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableFields", now: float) -> str:

@@ -19,6 +19,18 @@ class Backend(StrEnum):
     LOCAL = "local"
 
 
+Executor: TypeAlias = Annotated[
+    Backend, typer.Option(help="Who is asked: the controller on Ray, or the `rankcore run` commands of this machine.")
+]
+
+
+def choose(executor: Backend, address: str | None) -> None:
+    """Whom a command asks."""
+    if executor is Backend.LOCAL and address is not None:
+        raise typer.BadParameter("--address is for --executor ray")
+    choose_cluster(address)
+
+
 def default_namespace() -> str:
     """The namespace that is meant where none is named."""
     return os.environ.get("RANKCORE_NAMESPACE") or "rankcore"

@@ -66,6 +66,11 @@ def summary(info: "DeploymentInfo") -> str:
     return f"{info.name} {info.status}, {running} of {info.world_size} running{rollout}, ranks {ranks}{weights}{problem}"
 
 
+def shown_of(node: "CordonedNode") -> str:
+    """What a node is called in a table, and may be in a command: of Ray's ids the beginning."""
+    return node.node_id[:NODE_ID_SHOWN] if node.address else node.node_id
+
+
 def lines_of_node(node: "CordonedNode") -> list[str]:
     """A node that is cordoned, drained or open, and what becomes of each replica there, in a line each."""
     by = ""
@@ -82,7 +87,7 @@ def lines_of_node(node: "CordonedNode") -> list[str]:
     there = f"{len(node.replicas) or 'no'} {'replica' if len(node.replicas) == 1 else 'replicas'} there"
     there += "; it is the head of the cluster, which stays" if node.is_head and node.state == "draining" else ""
     address = f" ({node.address})" if node.address else ""
-    lines = [f"node {node.node_id[:NODE_ID_SHOWN]}{address} {is_said[node.state]}; {there}"]
+    lines = [f"node {shown_of(node)}{address} {is_said[node.state]}; {there}"]
     for each in node.replicas[:ROWS_MAX]:
         lines.append(f"  {each.replica_id}, {'no rank' if each.rank is None else f'rank {each.rank}'}: {each.what}")
     if len(node.replicas) > ROWS_MAX:

@@ -68,15 +68,17 @@ def run(
 
 
 def watch(look: Callable[[], "Status"], names: list[str], go_on: Callable[[float], None] = time.sleep) -> str | None:
-    """Show how it is until Ctrl-C, or until a deployment has failed; returns why it has.
+    """Show how it is until Ctrl-C, or until a deployment has not come up; returns why it has not.
 
     Args:
         look: How is it?
-        names: Of the deployments whose failure ends this.
+        names: Of the deployments that are to come up. One that has once been healthy here is only shown: if it fails later, by
+            a change that does not work, what was healthy last serves, and another change mends it.
         go_on: Lets that many seconds pass.
     """
     console = Console(highlight=False)
     said: dict[str, str] = {}
+    starting = set(names)
     try:
         with Live(console=console, auto_refresh=False, transient=True) as live:
             while True:
@@ -85,9 +87,11 @@ def watch(look: Callable[[], "Status"], names: list[str], go_on: Callable[[float
                     live.update(view(status), refresh=True)
                 else:
                     _say_changes(status, said)
-                for name in names:
+                for name in sorted(starting):
                     info = status.deployments.get(name)
-                    if info is not None and info.status == "DEPLOY_FAILED":
+                    if info is not None and info.status == "HEALTHY":
+                        starting.remove(name)
+                    elif info is not None and info.status == "DEPLOY_FAILED":
                         return f"{name} did not come up: {info.message}"
                 go_on(LOOK_EVERY_S)
     except KeyboardInterrupt:

@@ -10,7 +10,9 @@ from executors.cli.run import INTERRUPTED, STOP_TIMEOUT_S, load, watch
 from executors.deployment_ids import DEFAULT_APPLICATION
 
 
-def run_locally(target: str, namespace: str, journal: Path | None, name: str | None = None) -> None:
+def run_locally(
+    target: str, namespace: str, journal: Path | None, name: str | None = None, nodes: tuple[str, ...] = ()
+) -> None:
     """Do what `commands/run.py` says."""
     if not hasattr(os, "pidfd_open"):
         end("--executor local needs Linux: it tells the ends of processes by pidfd", BAD_INPUT)
@@ -18,10 +20,11 @@ def run_locally(target: str, namespace: str, journal: Path | None, name: str | N
     from executors.engine.clusters import CLUSTER
     from executors.engine.journal import LenientJournal
     from executors.local.controller import Controller
+    from executors.local.executor import ONE_NODE
     from executors.local.fence import FenceError
     from executors.local.folders import folder_of
     from executors.local.places import LOG
-    from executors.local.wanted import spec_of
+    from executors.local.wanted import spec_of, version_now
     from executors.private_folder import PlaceError
     from executors.ray_gpu.errors import InvalidDeploymentError
     from rankcore.errors import RankcoreError
@@ -30,7 +33,7 @@ def run_locally(target: str, namespace: str, journal: Path | None, name: str | N
         spec = spec_of(application, DEFAULT_APPLICATION if name is None else name)
         folder = folder_of(namespace, spec.name)
         open_journal = None if journal is None else lambda: LenientJournal.resume(journal, kind=CLUSTER)
-        controller = Controller(folder, target, spec, open_journal)
+        controller = Controller(folder, target, spec, open_journal, nodes or ONE_NODE, version_now(application))
     except (InvalidDeploymentError, RankcoreError, PlaceError) as error:
         end(str(error), BAD_INPUT)
     except OSError as error:

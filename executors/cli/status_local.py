@@ -1,49 +1,51 @@
-"""`rankcore status --executor local`: what the controllers of this machine wrote down last, and which of them are gone."""
+"""`rankcore status --executor local`: what the controllers of this machine say, and how it was with those that are gone."""
 
 import msgspec
 import typer
 from rich.console import Console
 
+from executors.cli.asked import BAD_INPUT, end
 from executors.cli.ray_view import view
 
-BAD_INPUT = 2
+GONE = (
+    "its controller is gone, and this is how it was: `rankcore run --executor local` takes the replicas over; "
+    "they end by themselves after 10 minutes"
+)
 
 
-def status_locally(namespace: str, as_json: bool) -> None:
+def status_locally(namespace: str, as_json: bool, name: str | None = None) -> None:
     """Do what `commands/status.py` says."""
-    from executors.local.controller import STATUS, read_status
-    from executors.local.folders import is_locked, namespace_folder
+    from executors.local.api import last_statuses
     from executors.local.places import DamagedFileError
     from executors.private_folder import PlaceError
+    from executors.ray_gpu.errors import UnknownNameError, not_one
 
     try:
-        files = sorted(namespace_folder(namespace).glob(f"*/{STATUS}"))
+        found = last_statuses(namespace)
     except PlaceError as error:
-        typer.echo(f"rankcore: error: {error}", err=True)
-        raise typer.Exit(BAD_INPUT) from None
-    if not files:
-        typer.echo(
-            f"rankcore: error: nothing runs on this machine in namespace {namespace!r}: see `rankcore run --help`", err=True
-        )
-        raise typer.Exit(BAD_INPUT)
-    damaged = False
-    for file in files:
-        try:
-            status = read_status(file)
-        except FileNotFoundError:  # it has ended since
-            continue
-        except DamagedFileError as error:
-            typer.echo(f"rankcore: error: {error}", err=True)
+        end(str(error), BAD_INPUT)
+    if not found:
+        end(f"nothing runs on this machine in namespace {namespace!r}: see `rankcore run --help`", BAD_INPUT)
+    damaged, shown = False, 0
+    for status, is_there in found:
+        if isinstance(status, DamagedFileError):
+            typer.echo(f"rankcore: error: {status}", err=True)
             damaged = True
             continue
+        if name is not None:
+            try:
+                status = status.only(name)
+            except UnknownNameError:
+                continue
+        shown += 1
         if as_json:
             typer.echo(msgspec.json.encode(status).decode())
             continue
         Console(highlight=False).print(view(status))
-        if not is_locked(file.parent):
-            typer.echo(
-                "its controller is gone, and this is how it was: `rankcore run --executor local` takes the replicas over; "
-                "they end by themselves after 10 minutes"
-            )
+        if not is_there:
+            typer.echo(GONE)
     if damaged:
         raise typer.Exit(BAD_INPUT)
+    if not shown:
+        there_are = [each for status, _ in found if not isinstance(status, DamagedFileError) for each in status.deployments]
+        end(not_one("application or deployment", str(name), (), there_are), BAD_INPUT)

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeAlias
 
+import attrs
 import msgspec
 
 from executors.deployment_ids import split, unescaped
@@ -21,19 +22,24 @@ from executors.engine.clusters import CLUSTER, ClusterRecovered
 from executors.engine.journal import Journal
 from executors.engine.loop import Loop
 from executors.engine.store import FencedJournal, FileStore
+from executors.local.answers import Answers, report_of
 from executors.local.checkpoint import RECORD, read_record
+from executors.local.door import Door
 from executors.local.executor import ONE_NODE, LocalExecutor, now
 from executors.local.fence import FenceError
 from executors.local.folders import lock
-from executors.local.places import LOG, STAYS, DamagedFileError, newest_epoch
+from executors.local.places import LOG, SAID, STAYS, DamagedFileError, newest_epoch
+from executors.local.said import Said
+from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.overview import DeploymentInfo, ReplicaStatus, Status
 from executors.whole_files import write_whole
 from rankcore import DeploymentSpec
-from rankcore.cluster import ApplicationSpec, ClusterState, ClusterStep, Entry, EntrySpec
+from rankcore.cluster import ApplicationSpec, ClusterState, ClusterStep, Entry, EntrySpec, cluster_step
 from rankcore.cluster.events import ApplyRequested, ClusterEvent, DeletionRequested, NodeJoined
 from rankcore.cluster.names import application_of
+from rankcore.errors import InvalidEventError
 from rankcore.progress import progress_of
-from rankcore.values import age_key
+from rankcore.values import NodeId, age_key
 from rankcore.waits import unready_in_words
 
 LOGGER = logging.getLogger(__name__)
@@ -54,6 +60,11 @@ class Controller:
         spec: What is wanted. Where a crashed controller has left replicas, they are taken over and changed to this; a deletion
             that it had begun is finished before.
         open_journal: Gives what steps are written to. Called once nobody else runs this deployment.
+        nodes: Names of the nodes that this machine is divided into.
+        version_now: Of the code that a replica would find which is started now; None: versions are the user's own affair.
+
+    Attributes:
+        said: What users have said of nodes and replicas.
 
     Raises:
         PlaceError: Another controller runs this deployment.
@@ -61,14 +72,25 @@ class Controller:
         OSError: The folder or the journal cannot be written to.
     """
 
+    said: Said
+
     def __init__(
-        self, folder: Path, application: str, spec: DeploymentSpec, open_journal: Callable[[], Journal] | None = None
+        self,
+        folder: Path,
+        application: str,
+        spec: DeploymentSpec,
+        open_journal: Callable[[], Journal] | None = None,
+        nodes: tuple[NodeId, ...] = ONE_NODE,
+        version_now: Callable[[], str] | None = None,
     ) -> None:
+        self.nodes = nodes
+        self._version_now = version_now
         self._wanted = EntrySpec(ranks=spec)
         self._name = self._wanted.deployment
         self._folder, self._application = folder, application
         self._loop: ClusterLoop | None = None
-        self._shown: tuple[Entry | None, str] | None = None
+        self._door: Door | None = None
+        self._shown: tuple[Entry | None, object] | None = None
         self._complaint = ""
         self._has_begun = False
         self._lock = lock(folder)
@@ -85,9 +107,11 @@ class Controller:
         """Raise the fence, then look: at the survivors, and at what an earlier controller wanted."""
         folder, epoch = self._folder, newest_epoch(self._folder) + 1
         with undisturbed():
-            self.executor = LocalExecutor(folder, self._application, self._in_force, epoch)
+            self.executor = LocalExecutor(folder, self._application, self._in_force, epoch, self.nodes)
             self._has_begun = True
             upheld = self.executor.fence.upheld
+            self.said = Said(folder / SAID, upheld)
+            self.close_nodes()  # before the first command, which may be a start
             self._backend = ClusterBackend(FileStore(folder / RECORD, upheld), lambda _: self.executor, now)
             self._backend.executors[self._name] = self.executor
             record = read_record(folder, self._name)
@@ -102,18 +126,27 @@ class Controller:
                 with upheld():
                     (folder / LOG).unlink(missing_ok=True)
             wanted = ApplicationSpec(name=application_of(self._name), deployments=(self._wanted,))
-            for node in ONE_NODE:
+            for node in self.nodes:
                 self._loop.deliver(NodeJoined(node_id=node, resources={}, at=now()))
+            self.said.keep_of(self.nodes, self.entry.ranks.replicas if self.entry is not None else ())
+            for said in (*self.said.cordons.values(), *self.said.replacements.values()):
+                self._loop.deliver(attrs.evolve(said, at=now()))
             self._loop.deliver(ApplyRequested(applications=(wanted,), at=now()))
             self._loop.deliver_all()
             if self._unsaved:
                 raise OSError(self._unsaved)
+            self._door, self._answers = Door(folder), Answers(self)
             self._look()
 
     @property
     def entry(self) -> Entry | None:
         """The deployment, as the machine has it; None: it is gone, or has not begun."""
         return self._loop.state.deployments.get(self._name) if self._loop is not None else None
+
+    @property
+    def state(self) -> ClusterState:
+        """Of the machine."""
+        return self._running.state
 
     @property
     def epoch(self) -> int:
@@ -134,6 +167,55 @@ class Controller:
         entry = self.entry
         return entry.ranks.spec if entry is not None else self._wanted.ranks
 
+    # -- what users ask for
+
+    def now(self) -> float:
+        """Seconds on the executor's clock."""
+        return now()
+
+    def check(self, event: ClusterEvent) -> None:
+        """Whether the machine would take a request; nothing changes.
+
+        Raises:
+            RankcoreError: It would not.
+        """
+        cluster_step(self.state, event)
+
+    def request(self, event: ClusterEvent) -> None:
+        """Have the machine take what a user asks for; it is stored when this returns.
+
+        Raises:
+            InvalidDeploymentError: It is refused, or could not be stored yet; the text says which.
+            RankcoreError: This process may not act any more.
+            OSError: The journal cannot be written. Nothing has changed.
+        """
+        try:
+            self._running.deliver(event)
+        except InvalidEventError as error:
+            raise InvalidDeploymentError(str(error)) from None
+        self._running.deliver_all()
+        if self._unsaved:
+            raise InvalidDeploymentError(f"it counts once it is stored, which is tried again: {self._unsaved}")
+
+    def check_code(self, version: str) -> None:
+        """Whether replicas of a version can be started by now: each imports the file anew.
+
+        Raises:
+            InvalidDeploymentError: The file has changed since.
+        """
+        now_is = version if self._version_now is None else self._version_now()
+        if now_is != version:
+            raise InvalidDeploymentError(
+                f"{self._name} cannot be started as version {version}: the file of its class has changed, and is of version "
+                f"{now_is} by now; put it back as it was, or end this run, and run the file of now"
+            )
+
+    def close_nodes(self) -> None:
+        """Nothing new comes to nodes that are cordoned, from now on."""
+        self.executor.close_nodes(frozenset(self.said.cordons))
+
+    # -- its life
+
     def run_for(self, seconds: float) -> None:
         """Let the deployment go on for so long, or until it is gone."""
         deadline = now() + seconds
@@ -145,7 +227,7 @@ class Controller:
             if now() >= deadline or self.entry is None:
                 return
             if is_written:
-                self.executor.wait(min(deadline, self._backend.wake_at) - now())
+                self.executor.wait(min(deadline, self._backend.wake_at) - now(), self._door.files() if self._door else ())
             else:
                 time.sleep(max(0.0, deadline - now()))  # the disk may have room then
 
@@ -179,6 +261,9 @@ class Controller:
 
     def leave(self) -> None:
         """Let go of everything: replicas live on, for whoever takes them over. Twice is fine."""
+        if self._door is not None:
+            self._door.close()
+            self._door = None
         if self._has_begun:
             self.executor.close()
         if self._lock >= 0:
@@ -195,6 +280,7 @@ class Controller:
             controller_pid=os.getpid(),
             journal=None,
             deployments=deployments,
+            cordons=tuple(report_of(self, each) for each in sorted(self.said.cordons)),
         )
 
     def _info(self, entry: Entry) -> DeploymentInfo:
@@ -220,7 +306,7 @@ class Controller:
             class_name="",
             app_name=split(self._name)[0],
             replicas=tuple(sorted(rows, key=lambda row: row.rank.rank if row.rank is not None else 2**31)),
-            rollout=str(progress_of(state)),
+            rollout=str(progress_of(state, now())),
         )
 
     # -- what happens
@@ -230,6 +316,8 @@ class Controller:
         problem = ""
         try:
             self._running.deliver_all()
+            if self._door is not None:
+                self._door.serve(self._answers.line)
         except OSError as error:
             problem = str(error)
         if complaint := problem or self._unsaved:
@@ -237,7 +325,7 @@ class Controller:
         return not problem
 
     def _look(self) -> None:
-        shown = self.entry, self._unsaved
+        shown = self.entry, (self._unsaved, tuple(self.said.cordons.values()))
         if self._shown is None or shown[0] is not self._shown[0] or shown[1] != self._shown[1]:
             text = msgspec.json.encode(self.status()).decode()
             try:

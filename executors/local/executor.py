@@ -4,8 +4,9 @@ import math
 import select
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
 from executors.local.fence import Fence, FenceError
@@ -29,6 +30,7 @@ from rankcore.events import (
     Event,
     ReplicaDied,
     ReplicaMissing,
+    ReplicaPending,
     ReplicaPlaced,
     ReplicaPrepared,
     ReplicaReady,
@@ -38,9 +40,10 @@ from rankcore.events import (
     ReplicaUnhealthy,
 )
 from rankcore.replica.messages import ReplicaChange
-from rankcore.values import ReplicaId
+from rankcore.values import NodeId, ReplicaId
 
 ONE_NODE = ("local",)
+NO_PLACE = "all nodes are cordoned"
 STOP_MARGIN_S = 1.0
 """How much longer than its time-out a stopping replica may take, before it is ended from outside."""
 
@@ -72,6 +75,8 @@ class LocalExecutor:
         self.fence = Fence(folder, epoch)  # from here on nobody comes up, and nothing is ended, for an older controller
         self._folder, self._application, self._spec, self._epoch = folder, application, spec, epoch
         self._nodes = nodes
+        self._closed: Collection[NodeId] = ()
+        self._waiting: dict[ReplicaId, StartReplica] = {}
         self.processes = {each.address.replica_id: each for each in found(folder, spec().name)}
         with suppress(FenceError), self.fence.upheld():  # else a newer one's replicas would lose theirs
             sweep(folder, (each.address for each in self.processes.values()))
@@ -111,11 +116,18 @@ class LocalExecutor:
         """Something has happened that its owner knows of, such as what a node holds."""
         self._inbox.append(event)
 
-    def wait(self, timeout_s: float) -> None:
-        """Return when there may be something to tell, or after that time."""
+    def close_nodes(self, nodes: Collection[NodeId]) -> None:
+        """Nothing new comes to these any more, and to all others it may; who has found no place until now has one there."""
+        self._closed = nodes
+        waiting, self._waiting = self._waiting, {}
+        for command in waiting.values():
+            self._start(command)
+
+    def wait(self, timeout_s: float, files: Iterable[int] = ()) -> None:
+        """Return when there may be something to tell, when one of these files can be read, or after that time."""
         if not self._inbox:
             poller = select.poll()
-            for file in (file for process in self.processes.values() for file in process.files()):
+            for file in chain(files, *(process.files() for process in self.processes.values())):
                 poller.register(file, select.POLLIN)
             poller.poll(1000 * max(0.0, min(timeout_s, self._wake_at - now())))
 
@@ -141,7 +153,13 @@ class LocalExecutor:
             return
         if process is None:
             here = Counter(each.address.node_id for each in self.processes.values())
-            node_id = command.node_id or min(self._nodes, key=lambda node: here[node])
+            there_are = [each for each in self._nodes if each not in self._closed]
+            node_id = command.node_id or min(there_are, key=lambda node: here[node], default=None)
+            if node_id is None:
+                if replica_id not in self._waiting:  # the core asks for it again and again
+                    self._inbox.append(ReplicaPending(replica_id=replica_id, reason=NO_PLACE, at=now()))
+                self._waiting[replica_id] = command
+                return
             try:
                 process = self.processes[replica_id] = spawn(self._folder, self._application, command, node_id)
             except OSError as error:
@@ -149,6 +167,7 @@ class LocalExecutor:
                 return
             if self._announced is not None:
                 process.send(to_json(self._announced))
+        self._waiting.pop(replica_id, None)
         self._inbox.append(ReplicaPlaced(replica_id=replica_id, node_id=process.address.node_id, at=now()))
 
     def _announce(self, command: AnnounceWorldSize) -> None:
@@ -160,6 +179,8 @@ class LocalExecutor:
 
     def _address(self, command: ReplicaChange | QueryReplica | StopReplica | KillReplica) -> None:
         process = self.processes.get(command.replica_id)
+        if isinstance(command, StopReplica | KillReplica):
+            self._waiting.pop(command.replica_id, None)
         match command:
             case QueryReplica() if process is None:
                 self._inbox.append(ReplicaMissing(replica_id=command.replica_id, at=now()))

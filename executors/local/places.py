@@ -3,6 +3,8 @@
 epoch                              of the newest controller: see `fence`; it outlives the deployment, since epochs only grow
 lock                               held by the controller that runs; it stays too, so that all lock the same file
 record.json  status.json           the checkpoint, which outlives a controller; how it was after the last step
+said                               what users have said of nodes and replicas, and the checkpoint does not hold (`said`)
+door                               the socket of the controller, for what users ask of it (`door`)
 log                                what replicas print
 <epoch>.<serial>@<node>.<pid>      the socket of a replica, which is alive if it takes connections
 """
@@ -17,7 +19,7 @@ from executors.private_folder import checked, connected
 from rankcore.errors import RankcoreError
 from rankcore.values import ReplicaId
 
-LOG = "log"
+LOG, SAID, DOOR = "log", "said", "door"
 EPOCH_DIGITS_MAX = 18
 STAYS = frozenset((LOG, "epoch", "lock"))
 """What is left of a deployment that has ended: why it has, and what the next controller of that name has to go on from."""

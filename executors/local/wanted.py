@@ -2,7 +2,7 @@
 
 import hashlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,12 @@ def spec_of(application: Application, app_name: str = DEFAULT_APPLICATION) -> De
         return DeploymentSpec(**fields)
     except InvalidSpecError as error:
         raise option_of(error) from None
+
+
+def version_now(application: Application) -> Callable[[], str] | None:
+    """Says which version the file of an application is by now; None: its user calls versions otherwise."""
+    deployment = application.deployment
+    return None if "version" in deployment.spec_fields else lambda: version_of(deployment.target)
 
 
 def version_of(target: Any) -> str:

@@ -10,12 +10,12 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from typing import Any, Literal
 
 import attrs
 import ray
 
+from executors import wishes
 from executors.deployment_ids import DEFAULT_APPLICATION, deployment_id, problem_of
 from executors.ray_gpu import connection, names
 from executors.ray_gpu.connection import ask, ask_at_length
@@ -40,8 +40,6 @@ from executors.ray_gpu.proxies.options import ProxyOptions, chosen
 from executors.ray_gpu.requests.handle import DeploymentHandle
 from executors.ray_gpu.worker.options import MemoryOptions
 from rankcore import DeploymentStatus
-from rankcore.amounts import is_share, rounded_up
-from rankcore.checks import COUNT_MAX, SECONDS_MAX
 from rankcore.cluster import ClusterPlan, plan_cluster, recover_cluster
 from rankcore.errors import InvalidSpecError
 from rankcore.values import ReplicaId
@@ -330,9 +328,7 @@ def restart(name: str, *, token: str | None = None, namespace: str | None = None
     Raises:
         InvalidDeploymentError: It has `residency`: evict it.
     """
-    _change(
-        name, {"restart_token": token if token is not None else f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"}, (), namespace
-    )
+    _change(name, wishes.restarted(token), (), namespace)
 
 
 def pause(name: str, *, namespace: str | None = None) -> None:
@@ -340,7 +336,7 @@ def pause(name: str, *, namespace: str | None = None) -> None:
 
     Crashes are repaired and newcomers come, each with what was healthy last. Another `run` says anew how far it reaches.
     """
-    _change(name, {"partition": COUNT_MAX}, (), namespace)
+    _change(name, wishes.paused(), (), namespace)
 
 
 def promote(name: str, replicas: int | str = "100%", *, namespace: str | None = None) -> None:
@@ -349,18 +345,15 @@ def promote(name: str, replicas: int | str = "100%", *, namespace: str | None = 
     Raises:
         InvalidCallError: It is neither.
     """
-    if not is_share(replicas) and (type(replicas) is not int or not 0 <= replicas <= COUNT_MAX):
-        raise InvalidCallError(
-            f'replicas must be an integer from 0 to {COUNT_MAX}, or a share such as "25%", got {replicas!r:.80}'
-        )
+    reach = wishes.checked_reach(replicas)
     wanted = status(namespace=namespace).deployments
     target = wanted[name].world_size if name in wanted else 0  # who has no such name is told so by `_change`
-    _change(name, {"partition": max(0, target - rounded_up(replicas, target))}, (), namespace)
+    _change(name, wishes.promoted(reach, target), (), namespace)
 
 
 def resume(name: str, *, namespace: str | None = None) -> None:
     """Let an update that was paused, or held back by a partition, reach all ranks."""
-    _change(name, {"partition": 0}, (), namespace)
+    _change(name, wishes.resumed(), (), namespace)
 
 
 def rollback(name: str, *, namespace: str | None = None) -> None:
@@ -385,11 +378,8 @@ def retry(name: str, *, ranks: Iterable[int] = (), namespace: str | None = None)
         InvalidCallError: `ranks` is not what it may be.
         InvalidDeploymentError: Nothing waits for a back-off, and it was not given up.
     """
-    asked = tuple(ranks) if isinstance(ranks, Iterable) else (ranks,)
-    for rank in asked:
-        if type(rank) is not int or not 0 <= rank <= COUNT_MAX:
-            raise InvalidCallError(f"ranks must be integers from 0 to {COUNT_MAX}, got {rank!r:.80}")
-    ask(_controller(namespace), "retry", name, asked)
+    named = wishes.checked_ranks(ranks)
+    ask(_controller(namespace), "retry", name, named)
 
 
 def evict(name: str, *, keep: Literal["WARM", "COLD"] = "WARM", namespace: str | None = None) -> None:
@@ -436,9 +426,8 @@ def stop_replicas(replica_ids: Iterable[ReplicaId], *, namespace: str | None = N
     Raises:
         UnknownNameError: One of them does not exist, or several have that name. None is stopped.
     """
-    if isinstance(replica_ids, str):
-        raise InvalidDeploymentError(f"stop_replicas takes a list of ids, got the string {replica_ids!r}")
-    ask(_controller(namespace), "stop_replicas", tuple(replica_ids))
+    named = wishes.checked_ids("stop_replicas", replica_ids)
+    ask(_controller(namespace), "stop_replicas", named)
 
 
 def replace_replicas(
@@ -454,9 +443,8 @@ def replace_replicas(
         UnknownNameError: One of them does not exist, or several have that name. None is replaced.
         InvalidDeploymentError: The weights of one of them may be COLD: evict it.
     """
-    if isinstance(replica_ids, str):
-        raise InvalidDeploymentError(f"replace_replicas takes a list of ids, got the string {replica_ids!r}")
-    ask(_controller(namespace), "replace_replicas", tuple(replica_ids), _checked_deadline(deadline_s))
+    named, for_s = wishes.checked_ids("replace_replicas", replica_ids), wishes.checked_deadline(deadline_s)
+    ask(_controller(namespace), "replace_replicas", named, for_s)
 
 
 def cordon(node: str, *, namespace: str | None = None) -> CordonedNode:
@@ -495,20 +483,9 @@ def drain(node: str, *, deadline_s: float | None = None, reason: str = "drain", 
             `graceful_shutdown_timeout_s` before (V15). None: there is time.
         reason: Shown while it lasts.
     """
-    if not isinstance(reason, str):
-        raise InvalidCallError(f"reason must be a text, got {reason!r:.80}")
-    found: CordonedNode = ask(_controller(namespace), "drain", node, _checked_deadline(deadline_s), reason)
+    for_s, why = wishes.checked_deadline(deadline_s), wishes.checked_reason(reason)
+    found: CordonedNode = ask(_controller(namespace), "drain", node, for_s, why)
     return found
-
-
-def _checked_deadline(deadline_s: float | None) -> float | None:
-    if deadline_s is None:
-        return None
-    if isinstance(deadline_s, bool) or not isinstance(deadline_s, int | float) or not 0 <= deadline_s <= SECONDS_MAX:
-        raise InvalidCallError(
-            f"deadline_s must be a number of seconds from 0 to {SECONDS_MAX:g}, or None, got {deadline_s!r:.80}"
-        )
-    return float(deadline_s)
 
 
 def delete(name: str, *, namespace: str | None = None, timeout_s: float | None = None) -> None:

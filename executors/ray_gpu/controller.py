@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import ray
 
+from executors import wishes
 from executors.deployment_ids import deployment_id, escaped, meant_by, split
 from executors.engine.clusters import CLUSTER
 from executors.engine.journal import LenientJournal, lenient_journal
+from executors.node_reports import node_meant
 from executors.private_folder import home, made
 from executors.ray_gpu.checkpoint import Checkpoint
 from executors.ray_gpu.cluster import ClusterOnRay
-from executors.ray_gpu.cordons import node_meant
 from executors.ray_gpu.environment import hold, refer_to, uploaded
 from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError, UnknownNameError, not_one
 from executors.ray_gpu.ids_on_ray import renamed_id
@@ -44,23 +45,20 @@ from executors.ray_gpu.worker.standing import memory_of, workers_of
 from executors.ray_gpu.world import NodeInfo, World, live_nodes, persist
 from rankcore.cluster.events import (
     ApplyRequested,
-    ChangeRequested,
     CordonNews,
     DeletionRequested,
-    DeploymentRetryRequested,
     LoadReported,
     ReportedLoad,
-    ScaleRequested,
 )
 from rankcore.cluster.names import DeploymentId, application_of
 from rankcore.cluster.planning import ClusterPlan, plan_cluster
 from rankcore.errors import InvalidEventError, InvalidSpecError, RankcoreError
 from rankcore.events import NodeCordoned, NodeDrainRequested, NodeUncordoned, ReplaceRequested, StopRequested
-from rankcore.progress import is_anything_to_retry, progress_of
+from rankcore.progress import progress_of
 from rankcore.residency.events import EvictRequested
 from rankcore.residency.levels import Level
 from rankcore.routing.demand import demand_for
-from rankcore.values import ReplicaId, age_key
+from rankcore.values import ReplicaId, ReplicaState, age_key
 from rankcore.waits import unready_in_words
 
 if TYPE_CHECKING:
@@ -261,23 +259,11 @@ class Controller:
             InvalidDeploymentError: It asks for a number of replicas, which follows the load; or it is being deleted.
         """
         found = self._host(await self.require(name))
-        entry = found.entry
-        if "target_replicas" in fields and entry.scaler is not None:
-            raise InvalidDeploymentError(
-                f"the number of replicas of {name} follows its load: its autoscaling_config has min_replicas and max_replicas"
-            )
-        ranks = attrs.evolve(entry.ranks.spec, **fields)
-        at = self._world.now()
-        event: ScaleRequested | ChangeRequested
-        if set(fields) == {"target_replicas"} and not routing_fields:
-            bare = split(found.deployment)[1]
-            renamed = (renamed_id(each, found.id_on_ray, found.deployment) for each in stop_first)
-            first = tuple(renamed_id(each, bare, found.deployment) for each in renamed)
-            target = ranks.target_replicas
-            event = ScaleRequested(deployment=found.deployment, target_replicas=target, stop_first=first, at=at)
-        else:
-            routing = attrs.evolve(routing_of(entry), **(routing_fields or {}))
-            event = ChangeRequested(spec=attrs.evolve(entry.spec, ranks=ranks, routing=routing), at=at)
+        bare = split(found.deployment)[1]
+        renamed = (renamed_id(each, found.id_on_ray, found.deployment) for each in stop_first)
+        first = tuple(renamed_id(each, bare, found.deployment) for each in renamed)
+        routing = attrs.evolve(routing_of(found.entry), **routing_fields) if routing_fields else None
+        event = wishes.changed(found.entry, fields, self._world.now(), stop_first=first, routing=routing)
         try:
             self._cluster.request(event)
         except InvalidEventError as error:
@@ -291,17 +277,7 @@ class Controller:
             InvalidDeploymentError: Nothing else was healthy; or it is being deleted.
         """
         found = self._host(await self.require(name))
-        spec, previous = found.entry.ranks.spec, found.entry.ranks.previous
-        if previous is None:
-            raise InvalidDeploymentError(
-                f"{found.deployment} was never healthy, so there is nothing to go back to: deploy code that works, or delete it"
-            )
-        if (previous.build, previous.restart_token) == (spec.build, spec.restart_token):
-            raise InvalidDeploymentError(
-                f"{found.deployment} was healthy with what is wanted now, version {spec.version}: deploy the code to go back to"
-            )
-        fields = {"version": previous.version, "restart_token": previous.restart_token, "user_config": previous.user_config}
-        await self.change(found.deployment, {**fields, "partition": 0}, ())
+        await self.change(found.deployment, wishes.rolled_back(found.entry), ())
 
     async def retry(self, name: str, ranks: tuple[int, ...]) -> None:
         """End the back-off of these ranks, or of all, and try again what was given up. Waits until that is stored.
@@ -310,14 +286,7 @@ class Controller:
             InvalidDeploymentError: There is no such rank, or none that waits; or it is being deleted.
         """
         found = self._host(await self.require(name))
-        state = found.entry.ranks
-        beyond = [rank for rank in ranks if rank >= state.world_size]
-        if beyond:
-            raise InvalidDeploymentError(f"{found.deployment} has no rank {beyond[0]}: it has {state.world_size} replicas")
-        if not is_anything_to_retry(state, ranks, self._world.now()):
-            which = f"rank {', '.join(map(str, ranks))} of {found.deployment}" if ranks else found.deployment
-            raise InvalidDeploymentError(f"{which} waits for no back-off, and was not given up: see `rankcore status`")
-        event = DeploymentRetryRequested(deployment=found.deployment, ranks=ranks, at=self._world.now())
+        event = wishes.retried(found.entry, ranks, self._world.now())
         try:
             self._cluster.request(event)
         except InvalidEventError as error:
@@ -362,15 +331,7 @@ class Controller:
             for found in self._cluster.deployments.values()
             for replica_id in found.entry.ranks.replicas
         }
-        meant: list[ReplicaId] = []
-        for replica_id in replica_ids:
-            found = meant_by(replica_id, known)
-            if not found:
-                raise UnknownNameError(f"there is no replica {replica_id!r}: status() shows those that there are")
-            if len(found) > 1:
-                raise UnknownNameError(not_one("replica", replica_id, found, known))
-            meant.append(known[found[0]])
-        return tuple(meant)
+        return wishes.replicas_meant(replica_ids, known)
 
     # -- nodes
 
@@ -380,7 +341,7 @@ class Controller:
         Raises:
             UnknownNameError: No node that is alive has this id, beginning of an id, or address, or several have.
         """
-        node = node_meant(name, await self._world.call(live_nodes))
+        node = await self._node_meant(name)
         return await self._ask_of_node(node, NodeCordoned(node_id=node.node_id, at=self._world.now()))
 
     async def uncordon(self, name: str) -> CordonedNode:
@@ -390,7 +351,7 @@ class Controller:
             UnknownNameError: As `cordon`.
             InvalidCallError: Ray itself drains it.
         """
-        node = node_meant(name, await self._world.call(live_nodes))
+        node = await self._node_meant(name)
         return await self._ask_of_node(node, NodeUncordoned(node_id=node.node_id, at=self._world.now()))
 
     async def drain(self, name: str, deadline_s: float | None, reason: str) -> CordonedNode:
@@ -399,11 +360,15 @@ class Controller:
         Raises:
             UnknownNameError: As `cordon`.
         """
-        node, now = node_meant(name, await self._world.call(live_nodes)), self._world.now()
+        node, now = await self._node_meant(name), self._world.now()
         deadline_at = now + deadline_s if deadline_s is not None else None
         return await self._ask_of_node(
             node, NodeDrainRequested(node_id=node.node_id, deadline_at=deadline_at, reason=reason, at=now)
         )
+
+    async def _node_meant(self, name: str) -> NodeInfo:
+        nodes = await self._world.call(live_nodes)
+        return nodes[node_meant(name, {each: node.address for each, node in nodes.items()})]
 
     async def _ask_of_node(self, node: NodeInfo, event: CordonNews) -> CordonedNode:
         await self._cluster.cordons.ask(event)
@@ -624,9 +589,7 @@ class Controller:
     # -- whom names mean
 
     def _why_left_alone(self, name: str) -> str | None:
-        """Of a deployment by its full name; None: it is not."""
-        left_alone = self._cluster.left_alone
-        return left_alone.get(name, left_alone.get(name.partition("/")[2]))
+        return self._cluster.why_left_alone(name)
 
     def _deleted(self, found: RayDeployment) -> bool:
         """Whether nothing is left of a deployment."""
@@ -684,6 +647,7 @@ def replicas_of(found: RayDeployment, waiting_for: str, now: float) -> tuple[Rep
         id_on_ray = found.replica_on_ray(replica_id)
         process = found.executor.processes.get(id_on_ray)
         endpoint = process.endpoint if process is not None else None
+        waits = "it has not reported yet" if replica.state is ReplicaState.RECOVERING else waiting_for
         unready = unready_in_words(replica.unready, now) if replica.unready is not None else ""
         replicas.append(
             ReplicaStatus(
@@ -693,7 +657,7 @@ def replicas_of(found: RayDeployment, waiting_for: str, now: float) -> tuple[Rep
                 node_id=replica.node_id,
                 pid=endpoint.pid if endpoint is not None else None,
                 version=replica.version,
-                message=waiting_for if process is not None and endpoint is None else unready,
+                message=waits if process is not None and endpoint is None else unready,
             )
         )
     return tuple(sorted(replicas, key=lambda each: each.rank.rank if each.rank is not None else 2**31))

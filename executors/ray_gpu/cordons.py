@@ -15,21 +15,21 @@ Ray places nothing on what it drains; passing over what users have cordoned is a
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 
 import attrs
 import ray
 
-from executors.ray_gpu.errors import InvalidCallError, UnknownNameError, not_one
-from executors.ray_gpu.overview import CordonedNode, ReplicaOnNode
+from executors import node_reports
+from executors.node_reports import Place
+from executors.ray_gpu.errors import InvalidCallError
+from executors.ray_gpu.overview import CordonedNode
 from executors.ray_gpu.ray_deployment import RayDeployment
 from executors.ray_gpu.world import NodeInfo, World, live_nodes, persist
-from rankcore import ReplicaState
 from rankcore.cluster.events import ClusterEvent, CordonNews
-from rankcore.cluster.state import ClusterState, Entry
+from rankcore.cluster.state import ClusterState
 from rankcore.events import NodeCordoned, NodeDrainRequested, NodeLost, NodeUncordoned
-from rankcore.state import Replica
-from rankcore.values import NodeId, age_key
+from rankcore.values import NodeId
 
 LOG = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class Cordons:
                     raise InvalidCallError(f"node {event.node_id} cannot be uncordoned: Ray itself drains it, for good")
                 await self._world.call(self._world.checkpoint.drop_cordon, event.node_id)
                 self._tell(event)
-            elif isinstance(event, NodeDrainRequested) or not isinstance(known, NodeDrainRequested):  # else that says more
+            elif node_reports.says_more(event, known):
                 await self._world.call(self._world.checkpoint.put_cordon, event)
                 self._tell(event)
 
@@ -154,64 +154,12 @@ class Cordons:
         Args:
             node: As Ray knows it; None: it is not alive any more.
         """
-        offer = self._state().nodes.get(node_id)
-        cordon = offer.cordon if offer is not None and not isinstance(offer.cordon, NodeUncordoned) else None
-        drain = cordon if isinstance(cordon, NodeDrainRequested) else None
-        deadline_at = drain.deadline_at if drain is not None else None
-        return CordonedNode(
-            node_id=node_id,
-            address=node.address if node is not None else "",
-            is_head=node is not None and HEAD in node.total,
-            state="open" if cordon is None else "cordoned" if drain is None else "draining",
-            left_s=max(0.0, deadline_at - self._world.now()) if deadline_at is not None else None,
-            reason=drain.reason if drain is not None else "",
-            replicas=tuple(_replicas_on(node_id, drain, deployments)),
-        )
-
-
-def _replicas_on(
-    node_id: NodeId, drain: NodeDrainRequested | None, deployments: Iterable[RayDeployment]
-) -> Iterator[ReplicaOnNode]:
-    for found in sorted(deployments, key=lambda each: each.deployment):
-        here = (each for each in found.entry.ranks.replicas.values() if each.node_id == node_id)
-        for replica in sorted(here, key=lambda each: (_rank_of(each) is None, _rank_of(each) or 0, age_key(each.replica_id))):
-            what = _what_becomes(found.entry, replica, drain)
-            yield ReplicaOnNode(replica_id=found.replica_on_ray(replica.replica_id), rank=_rank_of(replica), what=what)
-
-
-def _rank_of(replica: Replica) -> int | None:
-    return replica.rank.rank if replica.rank is not None else None
-
-
-def _what_becomes(entry: Entry, replica: Replica, drain: NodeDrainRequested | None) -> str:
-    if replica.state is ReplicaState.DRAINING:
-        return "stops"
-    if entry.residency is not None:
-        return "stays: cordons and drains do not move weights that may be COLD"
-    if replica.replica_id not in entry.ranks.tables.evictions.asked:
-        return "stays"
-    in_time = drain is not None and drain.deadline_at is not None
-    if not replica.bundles:
-        by_then = in_time or entry.ranks.tables.evictions.asked[replica.replica_id].deadline_at is not None
-        return f"moves, once its successor has a place elsewhere{', or at its deadline' if by_then else ''}"
-    return f"{'stops by then' if in_time else 'stays'}: its placement group has no other place for its rank"
+        place = Place() if node is None else Place(node.address, HEAD in node.total)
+        shown = ((each.entry, each.replica_on_ray) for each in deployments)
+        return node_reports.report(node_id, place, self._state(), self._world.now(), shown)
 
 
 def draining_nodes() -> dict[NodeId, int]:
     """Those that Ray drains, with their deadlines in milliseconds since 1970; 0: none. Blocks for a round trip."""
     found: dict[NodeId, int] = ray._private.state.state.get_draining_nodes()
     return found
-
-
-def node_meant(name: str, nodes: Mapping[NodeId, NodeInfo]) -> NodeInfo:
-    """The node with this id, with this address, or whose id begins so.
-
-    Raises:
-        UnknownNameError: There is none, or there are several; says which there are.
-    """
-    found = [name] if name in nodes else sorted(each for each, node in nodes.items() if node.address == name)
-    found = found or sorted(each for each in nodes if name and each.startswith(name))
-    if len(found) != 1:
-        there_are = (f"{each} ({node.address})" for each, node in nodes.items())
-        raise UnknownNameError(not_one("node", name, found, there_are))
-    return nodes[found[0]]

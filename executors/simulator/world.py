@@ -22,6 +22,7 @@ from executors.simulator.scenario.model import Deployment, Scenario
 from executors.simulator.scenario.placements import PlacementGroup
 from executors.simulator.streams import Streams
 from rankcore.events import NodeCordoned, NodeDrainRequested, NodeUncordoned
+from rankcore.evictions import deadline_of_both
 
 
 class SimulatedWorld:
@@ -67,8 +68,12 @@ class SimulatedWorld:
                 if node.cordon is not None:
                     self._tell_cordon(attrs.evolve(node.cordon, at=self.loop.now))
 
-    def cordon(self, node_id: str, deadline_s: float | None = None, drain: str | None = None) -> None:
-        """Nothing new is placed on a node from now on; with `drain`, a reason, what is there is to go."""
+    def cordon(self, node_id: str, deadline_s: float | None = None, drain: str | None = None, final: bool = False) -> None:
+        """Nothing new is placed on a node from now on; with `drain`, a reason, what is there is to go.
+
+        Args:
+            final: Whether the node is gone by then, whatever anybody wants.
+        """
         now, node = self.loop.now, self.cluster.nodes[node_id]
         if not node.up:
             self.story.tell(now, "fault", None, f"node {node_id} was to be cordoned, but is down", node=node_id)
@@ -78,17 +83,21 @@ class SimulatedWorld:
             what = "is cordoned"
         else:
             deadline_at = now + deadline_s if deadline_s is not None else None
-            news = NodeDrainRequested(node_id=node_id, deadline_at=deadline_at, reason=drain, at=now)
+            news = NodeDrainRequested(node_id=node_id, deadline_at=deadline_at, reason=drain, final=final, at=now)
             what = "is drained" + (f": it is to be empty in {deadline_s:g} s ({drain})" if deadline_s is not None else "")
         self.story.tell(now, "fault", None, f"node {node_id} {what}", node=node_id)
-        if drain is not None or not isinstance(node.cordon, NodeDrainRequested):  # a drain says more, and goes on
-            node.cordon = news
         self._tell_cordon(news)
+        known = node.cordon
+        if isinstance(news, NodeDrainRequested) and isinstance(known, NodeDrainRequested):  # to be told again as one
+            deadline_at = deadline_of_both(known, news)
+            news = attrs.evolve(news, deadline_at=deadline_at, final=known.final or news.final)
+        if isinstance(news, NodeDrainRequested) or not isinstance(known, NodeDrainRequested):  # a drain says more, and goes on
+            node.cordon = news
 
     def uncordon(self, node_id: str) -> None:
-        """A node may be used again, if it was not lost since."""
+        """A node may be used again, if it was not lost since, nor is about to be."""
         now, node = self.loop.now, self.cluster.nodes[node_id]
-        if node.cordon is None:
+        if node.cordon is None or (isinstance(node.cordon, NodeDrainRequested) and node.cordon.final):
             return
         node.cordon = None
         self.story.tell(now, "fault", None, f"node {node_id} is uncordoned", node=node_id)

@@ -23,14 +23,15 @@ from executors.engine.journal import JournalWriter
 from executors.engine.loop import Loop
 from executors.engine.store import FencedJournal, FileStore
 from executors.local import LocalExecutor
+from executors.local.answers import Answers
 from executors.local.checkpoint import RECORD, read_record
 from executors.local.controller import Controller, read_status
 from executors.local.fence import Fence, FenceError, ReplacedError
 from executors.local.folders import folder_of, is_locked, lock
-from executors.local.places import Address, DamagedFileError
+from executors.local.places import DOOR, SAID, Address, DamagedFileError
 from executors.local.process import Process, found
 from executors.local.wanted import spec_of
-from executors.private_folder import PlaceError
+from executors.private_folder import PlaceError, connected
 from executors.ray_gpu.declaration import deployment
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.whole_files import write_whole
@@ -38,8 +39,9 @@ from rankcore import DeploymentSpec, DeploymentStatus
 from rankcore.cluster import ApplicationSpec, EntrySpec
 from rankcore.cluster.events import ApplyRequested, DeletionRequested
 from rankcore.codec import to_plain
+from rankcore.commands import KillReplica, StartReplica
 from rankcore.errors import RankcoreError
-from rankcore.events import ReplicaPlaced, ReplicaReady, ReplicaStartFailed, ReplicaStopped
+from rankcore.events import ReplicaPending, ReplicaPlaced, ReplicaReady, ReplicaStartFailed, ReplicaStopped
 from rankcore.values import age_key
 
 PATIENCE_S = 60.0
@@ -388,13 +390,13 @@ def test_a_replaced_controller_takes_no_step_and_writes_nothing(tmp_path):
         lambda: JournalWriter.create(tmp_path / "journal", kind=CLUSTER),
     )
     newer = Fence(tmp_path, controller.epoch + 1)
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
     for act in (lambda: controller.run_for(0.0), lambda: controller.stop(1.0)):
         with pytest.raises(ReplacedError):
             act()
     assert controller.entry.ranks.status is DeploymentStatus.HEALTHY
     controller.leave()
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
     newer.check()
 
 
@@ -411,6 +413,91 @@ def test_nothing_follows_from_a_step_that_a_full_disk_does_not_take(tmp_path, mo
     assert controller.entry is not None
     controller.stop(PATIENCE_S)  # it is tried again, and there is room
     assert controller.entry is None
+
+
+# -- what users ask for
+
+
+def asked_of(controller, folder, *lines):
+    """What is answered to these lines, each said by a caller of its own, which hangs up at its end."""
+    callers = [connected(folder / DOOR, PATIENCE_S) for _ in lines]
+    for caller, line in zip(callers, lines, strict=True):
+        caller.sendall(line)
+    controller.run_for(0.0)
+    answers = []
+    for caller in callers:
+        caller.setblocking(False)
+        try:
+            answers.append(caller.recv(2**16))
+        except BlockingIOError:
+            answers.append(None)
+        caller.close()
+    return answers
+
+
+def test_who_asks_what_cannot_be_asked_is_told_so_and_holds_up_nobody(tmp_path):
+    controller = Controller(tmp_path, "models:app", DeploymentSpec(name="a/m", target_replicas=0))
+    half, odd, unknown, wrong, fine = asked_of(
+        controller,
+        tmp_path,
+        b'{"verb": "sta',
+        b"\xff\xfe\n",
+        b'{"verb": "explode", "arguments": []}\n',
+        b'{"verb": "drain", "arguments": []}\n',
+        b'{"verb": "status", "arguments": []}\n',
+    )
+    assert half is None
+    for answer in (odd, unknown, wrong):
+        assert b"cannot be asked so" in answer
+    assert json.loads(fine)["answer"]["deployments"]["a/m"]["status"] == "HEALTHY"
+    controller.run_for(0.0)
+    controller.stop(PATIENCE_S)
+    assert not (tmp_path / DOOR).exists()
+
+
+def test_what_is_said_of_a_node_is_kept_before_it_counts_and_a_line_that_is_damaged_is_left_out(tmp_path, monkeypatch, caplog):
+    spec = DeploymentSpec(name="a/m", target_replicas=0)
+    controller = Controller(tmp_path, "models:app", spec, nodes=("a", "b"))
+    answers = Answers(controller)
+    with monkeypatch.context() as full:
+        full.setattr("executors.local.said.write_whole", refuse)
+        assert "it is as it was, since nothing can be written" in answers.line('{"verb": "cordon", "arguments": ["a"]}')
+    assert controller.said.cordons == {}
+    answers.line('{"verb": "cordon", "arguments": ["a"]}')
+    answers.line('{"verb": "drain", "arguments": ["b", null, "why"]}')
+    controller.leave()
+    first, second = (tmp_path / SAID).read_bytes().splitlines(keepends=True)
+    (tmp_path / SAID).write_bytes(first[: len(first) // 2] + b"\n\xff\n" + second)
+    after = Controller(tmp_path, "models:app", spec, nodes=("a", "b"))
+    assert list(after.said.cordons) == ["b"]
+    assert caplog.text.count("a line is left out, so cordon, drain or replace that again") == 2
+    assert [(each.node_id, each.reason) for each in after.status().cordons] == [("b", "why")]
+    after.leave()
+    without = Controller(tmp_path, "models:app", spec, nodes=("a",))
+    assert (without.said.cordons, (tmp_path / SAID).read_bytes()) == ({}, b""), "there is no such node any more"
+    without.stop(PATIENCE_S)
+
+
+def test_who_waits_for_a_node_that_is_open_is_started_once_one_is(tmp_path):
+    executor = LocalExecutor(tmp_path, "models:app", lambda: DeploymentSpec(name="a/m", target_replicas=1), 1, ("a",))
+    executor.close_nodes({"a"})
+    start = StartReplica("a/m#1.0", 0, "1", None, (), 1)
+    for _ in range(3):
+        executor.execute(start)
+    (pending,) = iter(executor.poll, None)
+    assert (type(pending), pending.reason) == (ReplicaPending, "all nodes are cordoned")
+    executor.execute(KillReplica(replica_id="a/m#1.0", epoch=1))
+    assert isinstance(executor.poll(), ReplicaStopped)
+    executor.close_nodes(())
+    assert (executor.processes, executor.poll()) == ({}, None), "it is not wanted any more"
+    executor.close_nodes({"a"})
+    executor.execute(StartReplica("a/m#1.1", 0, "1", None, (), 1))
+    assert isinstance(executor.poll(), ReplicaPending)
+    executor.close_nodes(())
+    placed = executor.poll()
+    assert (type(placed), placed.replica_id, placed.node_id) == (ReplicaPlaced, "a/m#1.1", "a")
+    executor.kill(executor.processes["a/m#1.1"])
+    executor.close()
 
 
 def test_a_status_that_cannot_be_written_stops_nobody(tmp_path, monkeypatch, caplog):

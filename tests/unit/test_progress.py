@@ -149,7 +149,7 @@ def test_that_there_is_no_room_for_a_successor_is_said_once_it_was_waited_for_in
 def test_who_is_to_be_replaced_elsewhere_is_counted() -> None:
     d = Deployment.running(2)
     d.drain("n0")
-    assert "2 of 2 available, 2 to be replaced elsewhere, waits: rank 0 (llm#1.2) was asked for 0 s ago" in str(
+    assert "2 of 2 available, draining n0: 2 to be replaced elsewhere, waits: rank 0 (llm#1.2) was asked for 0 s ago" in str(
         progress_of(d.state)
     )
 
@@ -205,3 +205,57 @@ def test_a_vacant_rank_without_a_failure_is_told_to_be_one() -> None:
     d.delete()
     d.stopped("llm#1.0")
     assert waits(d) == ""
+
+
+def about_to_be_healthy(**spec: object) -> Deployment:
+    """All run version 2, on n0 and n1, and wait for min_ready_s; then n1 is drained, and there is no other place."""
+    d = Deployment.running(2, nodes=("n0", "n1"), min_ready_s=5.0, progress_deadline_s=20.0, max_unavailable=1, max_surge=1)
+    d.wait(10.0)
+    d.change(version="2", max_surge=0)
+    for old, new, node_id in (("llm#1.0", "llm#1.2", "n0"), ("llm#1.1", "llm#1.3", "n1")):
+        d.stopped(old)
+        d.place(new, node_id)
+        d.ready(new)
+        d.wait(4.0)
+        assert d.status == "UPDATING"
+        if new == "llm#1.2":
+            d.wait(1.0)
+    d.change(max_surge=1, **spec)
+    d.drain("n1")
+    d.wait(1.0)
+    assert d.status == "UPDATING"
+    return d
+
+
+def test_a_drain_that_alone_keeps_a_deployment_updating_is_said_and_is_no_update() -> None:
+    """V9: nothing is rolled, so nothing is stalled, however long there is no other place."""
+    d = about_to_be_healthy()
+    assert str(progress_of(d.state)) == (
+        "2 of 2 available, draining n1: 1 to be replaced elsewhere, "
+        "waits: rank 1 (llm#1.4) was asked for 1 s ago, and is not up yet"
+    )
+    d.wait(100.0)
+    assert said(d) == "2 of 2 available"
+    assert "no room yet for what is started early: rank 1 has a successor without a place" in waits(d)
+    assert d.state.stalled_since is None
+
+
+def test_nor_is_it_an_update_while_the_one_who_comes_takes_requests_already() -> None:
+    d = about_to_be_healthy(hand_over="overlap", min_ready_s=50.0)
+    d.wait(60.0)
+    d.place("llm#1.4", "n0")
+    d.prepared("llm#1.4")
+    d.wait(40.0)
+    assert str(progress_of(d.state)) == (
+        "2 of 2 available, draining n1: 1 to be replaced elsewhere, waits: rank 1 (llm#1.4) has been up for 40 of 50 s"
+    )
+    assert (d.status, d.state.stalled_since, d.state.tables.progress_at) == ("UPDATING", None, None)
+    d.wait(10.0)
+    d.settle()
+    assert (d.status, d.serving) == ("HEALTHY", 2)
+
+
+def test_those_who_are_replaced_by_name_leave_no_node() -> None:
+    d = Deployment.running(2)
+    d.replace("llm#1.1")
+    assert "2 of 2 available, 1 to be replaced elsewhere" in str(progress_of(d.state))

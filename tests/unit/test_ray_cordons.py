@@ -9,12 +9,13 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
+from executors.node_reports import node_meant
 from executors.ray_gpu import cluster as clusters
 from executors.ray_gpu import controller as controllers
 from executors.ray_gpu import cordons
 from executors.ray_gpu import process as processes
 from executors.ray_gpu import ray_deployment as deployments
-from executors.ray_gpu.cordons import node_meant
+from executors.ray_gpu.checkpoint import Found
 from executors.ray_gpu.errors import InvalidCallError, InvalidDeploymentError, UnknownNameError
 from executors.ray_gpu.executor import RayExecutor
 from executors.ray_gpu.process import Process
@@ -233,9 +234,9 @@ def test_a_node_of_which_nothing_is_known_is_named_with_those_that_there_are(clu
 
 
 def test_a_node_is_called_by_its_id_the_beginning_of_it_or_its_address():
-    nodes = {each.node_id: each for each in (node("ab1"), node("ab2", "10.0.0.2"), node("ab", "10.0.0.3"), node("c"))}
+    nodes = {"ab1": "10.0.0.1", "ab2": "10.0.0.2", "ab": "10.0.0.3", "c": "10.0.0.1"}
     for name, meant in (("ab", "ab"), ("ab2", "ab2"), ("10.0.0.2", "ab2"), ("c", "c")):
-        assert node_meant(name, nodes).node_id == meant
+        assert node_meant(name, nodes) == meant
     for name, problem in (
         ("a", "node 'a' may be any of: ab, ab1, ab2"),
         ("10.0.0.1", "node '10.0.0.1' may be any of: ab1, c"),
@@ -454,3 +455,43 @@ def test_a_deadline_that_is_none_is_refused_before_anybody_is_asked(monkeypatch,
         api.drain("n", reason=3)
     with pytest.raises(InvalidDeploymentError, match=r"takes a list of ids, got the string 'm#1\.0'"):
         api.replace_replicas("m#1.0")
+
+
+def test_who_is_to_be_replaced_of_what_is_left_alone_is_told_to_the_controller_that_can_read_it(cluster, monkeypatch):
+    monkeypatch.setattr(deployments.RayExecutor, "take_over", lambda processes, replica_ids: None)
+
+    async def scenario():
+        controller = await two_replicas()
+        store = controller._world.checkpoint
+        await controller.replace_replicas(("default/m#1.0",), None)
+        asked, good = store.replacements(), store.kept["default/m"]
+        monkeypatch.setattr(clusters, "find_replicas", lambda namespace: {"default/m": ["default/m#1.0", "default/m#1.1"]})
+        store.kept["default/m"] = Found("default/m", None, "its record cannot be read")
+        following = await a_controller(epoch=2, store=store)
+        assert following._cluster.left_alone
+        await following.deploy((package("other", target_replicas=1),), False)
+        await following.replace_replicas(tuple(of(following, "default/other").entry.ranks.replicas), None)
+        assert store.replacements()[:1] == asked
+        store.kept["default/m"] = good
+        third = await a_controller(epoch=3, store=store)
+        assert set(of(third).entry.ranks.tables.evictions.asked) == {"default/m#1.0"}
+
+    asyncio.run(scenario())
+
+
+def test_who_has_not_reported_to_the_next_controller_is_not_said_to_be_starting(cluster, monkeypatch):
+    async def scenario():
+        controller = await two_replicas()
+        store = controller._world.checkpoint
+        monkeypatch.setattr(clusters, "find_replicas", lambda namespace: {"default/m": ["default/m#1.0"]})
+
+        def found(executor, replica_ids):
+            executor.processes.update({each: SimpleNamespace(endpoint=None) for each in replica_ids})
+
+        monkeypatch.setattr(deployments.RayExecutor, "take_over", found)
+        following = await a_controller(epoch=2, store=store)
+        (shown,) = (await following.status()).deployments.values()
+        assert [(each.state, each.message) for each in shown.replicas] == [("RECOVERING", "it has not reported yet")]
+        assert "it has not reported yet" in shown.message
+
+    asyncio.run(scenario())

@@ -188,6 +188,14 @@ def test_one_that_is_unready_and_hangs_is_found_out_and_killed_as_any():
     assert result.deployments[0].replica_starts == 4
 
 
+def test_one_that_comes_up_and_takes_no_requests_is_never_routed_before_it_does():
+    result = result_of(one_fault("replica_unready", 3, deployment="llm", rank=1, for_s=30))
+    # Its start-up ends at 4.0 and with a first look; from then on it is asked every 10 s, and 33.0 is over by 34.0.
+    noted = [(each.at, each.note.kind) for each in result.decisions.kept if each.note.rule == "V16"]
+    assert noted == [(34.5, NoteKind.REPLICA_READY_AGAIN)]
+    assert result.deployments[0].replica_starts == 3
+
+
 # -- starts
 
 
@@ -619,6 +627,25 @@ faults:
     assert (50.0, "node n-0 is drained: it is to be empty in 60 s (preemption)") in told
     assert (110.0, "node n-0 lost, with no replica") in told
     assert sorted(on_nodes(result, 150.0)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("crash", ["", "  - {kind: controller_crash, at: 56, restart_after_s: 1}"], ids=["", "told-again"])
+def test_nobody_puts_off_a_preemption_nor_takes_it_back(crash):
+    happens = f"""
+faults:
+  - {{kind: node_preemption, at: 50, node: n-0, notice_s: 60}}
+  - {{kind: node_drain, at: 55, node: n-0, deadline_s: 300, for_s: 20}}
+{crash}
+"""
+    run = run_of(happens, world=ROOMY.replace("count: 3", "count: 2").replace("target_replicas: 3", "target_replicas: 4"))
+    run.until(100.0)
+    drain = run.controller.drivers["llm"].state.nodes["n-0"].drain
+    assert drain is not None
+    assert (drain.deadline_at, drain.final) == (110.0, True)
+    result = run.go()
+    assert (75.0, "node n-0 is uncordoned") not in faults(result)
+    assert sorted(on_nodes(result, 104.0).values()) == ["n-0", "n-0", "n-1", "n-1"]
+    assert set(on_nodes(result, 108.0).values()) == {"n-1"}, "the rest was stopped at 110 - 5 s"
 
 
 def test_a_node_that_is_down_is_not_cordoned():

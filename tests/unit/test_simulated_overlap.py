@@ -7,6 +7,7 @@ import pytest
 from executors.simulator.run import Run, RunResult
 from executors.simulator.scenario import parse_scenario
 from executors.simulator.scenario.loading import load_arrivals
+from rankcore import NoteKind
 
 WORLD = """
 duration_s: 500
@@ -68,3 +69,18 @@ def test_a_drain_has_all_n_serve_all_the_while():
     more = "faults: [{kind: node_drain, at: 60, node: n-0}]\n"
     figures = run_of(nodes=4, more=more).deployments[0]
     assert (figures.status, figures.least_running, figures.requests.lost) == ("HEALTHY", 4, 0)
+
+
+@pytest.mark.parametrize(("hand_over", "out"), [("overlap", 0), ("prepared", 1)])
+def test_a_successor_that_takes_no_requests_is_found_out_once_it_has_its_rank_and_the_update_waits_for_it(hand_over, out):
+    """V16, of one that had no rank when it began: nobody is asked before it has one."""
+    more = "faults: [{kind: replica_unready, at: 113, deployment: llm, replica_id: llm#1.4, for_s: 60}]\n"
+    result = run_of(hand_over, out, more=more)
+    assert "replica llm#1.4 takes no requests" in [each.text for each in result.happenings if each.kind == "fault"]
+    ((again, note),) = [(each.at, each.note) for each in result.decisions.kept if each.note.rule == "V16"]
+    assert (note.kind, note.replica_id, 173.0 < again < 180.0) == (NoteKind.REPLICA_READY_AGAIN, "llm#1.4", True)
+    stopped = [each.at for each in result.decisions.kept if each.note.kind is NoteKind.STOP_CHOSEN]
+    assert not [at for at in stopped if 117.0 < at < again], "it is not available: nobody else is stopped"
+    figures = result.deployments[0]
+    assert (figures.status, figures.replica_starts, figures.requests.lost) == ("HEALTHY", 8, 0)
+    assert (figures.replicas_unready, figures.least_running) == (1, 3)

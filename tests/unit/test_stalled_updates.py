@@ -219,7 +219,7 @@ def test_an_update_that_all_run_is_over_though_one_waits_for_room_to_be_replaced
     d.wait(1000.0)
     assert (d.status, d.state.spec.version) == (DeploymentStatus.UPDATING, "2")
     assert not d.noted(NoteKind.STALLED)
-    assert str(progress_of(d.state)).startswith("2 of 2 available, 2 to be replaced elsewhere, waits: no room yet")
+    assert str(progress_of(d.state)).startswith("2 of 2 available, draining n0: 2 to be replaced elsewhere, waits: no room yet")
 
 
 def test_a_build_that_all_run_for_whom_there_is_room_is_not_rolled_back() -> None:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from executors.cli.backends import Address, choose_cluster
+from executors.cli.backends import Address, Backend, Executor, choose
 
 
 def delete(
@@ -20,6 +20,7 @@ def delete(
     ] = None,
     namespace: Annotated[str | None, typer.Option(help="Of the controller. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
     address: Address = None,
+    executor: Executor = Backend.RAY,
 ) -> None:
     """Delete an application with all its deployments, or one deployment, and wait until its replicas are gone.
 
@@ -32,7 +33,7 @@ def delete(
 
     Exit status: 0 deleted, 1 not within the time-out, 2 nothing has that name, or nothing runs.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
-    choose_cluster(address)
+    choose(executor, address)
     from executors.cli.verbs import delete
 
-    delete(name, namespace, timeout_s)
+    delete(name, namespace, timeout_s, executor)

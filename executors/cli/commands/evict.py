@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from executors.cli.backends import Address, choose_cluster
+from executors.cli.backends import Address, Backend, Executor, choose
 
 
 def evict(
@@ -19,6 +19,7 @@ def evict(
     ] = "WARM",
     namespace: Annotated[str | None, typer.Option(help="Of the controller. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
     address: Address = None,
+    executor: Executor = Backend.RAY,
 ) -> None:
     """Take the weights of a deployment with residency off the GPUs, or those of one replica.
 
@@ -31,7 +32,7 @@ def evict(
 
     Exit status: 0 taken, 2 nothing has that name, it has no residency, or nothing runs.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
-    choose_cluster(address)
+    choose(executor, address)
     from executors.cli.verbs import evict
 
-    evict(name, keep, namespace)
+    evict(name, keep, namespace, executor)

@@ -4,10 +4,13 @@ from typing import Annotated
 
 import typer
 
-from executors.cli.backends import Address, choose_cluster
+from executors.cli.backends import Address, Backend, Executor, choose
 
 Node = Annotated[
-    str, typer.Argument(metavar="NODE", help="Its id, the beginning of its id, or its address.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="NODE", help="Its id, the beginning of its id, or its address; local: its name.", show_default=False
+    ),
 ]
 Namespace = Annotated[str | None, typer.Option(help="Of the controller. [default: $RANKCORE_NAMESPACE or rankcore]")]
 
@@ -29,7 +32,7 @@ Deadline = Annotated[
 ]
 
 
-def cordon(node: Node, namespace: Namespace = None, address: Address = None) -> None:
+def cordon(node: Node, namespace: Namespace = None, address: Address = None, executor: Executor = Backend.RAY) -> None:
     """Let no new replica come to a node, of whichever deployment. Those that are there stay.
 
     It lasts until the node is uncordoned or gone, also when the controller is restarted.
@@ -40,13 +43,13 @@ def cordon(node: Node, namespace: Namespace = None, address: Address = None) -> 
 
     Exit status: 0 stored, 2 no node or several are called so, or nothing runs.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
-    choose_cluster(address)
+    choose(executor, address)
     from executors.cli.verbs import tell_of_node
 
-    tell_of_node("cordon", node, namespace)
+    tell_of_node("cordon", node, namespace, executor)
 
 
-def uncordon(node: Node, namespace: Namespace = None, address: Address = None) -> None:
+def uncordon(node: Node, namespace: Namespace = None, address: Address = None, executor: Executor = Backend.RAY) -> None:
     """Let replicas come to a node again: its cordon or drain is over. Those that were told to stop still stop.
 
     \b
@@ -55,10 +58,10 @@ def uncordon(node: Node, namespace: Namespace = None, address: Address = None) -
 
     Exit status: 0 stored, 2 no node or several are called so, Ray itself drains it, or nothing runs.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
-    choose_cluster(address)
+    choose(executor, address)
     from executors.cli.verbs import tell_of_node
 
-    tell_of_node("uncordon", node, namespace)
+    tell_of_node("uncordon", node, namespace, executor)
 
 
 def drain(
@@ -67,6 +70,7 @@ def drain(
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Shown while it lasts.")] = "drain",
     namespace: Namespace = None,
     address: Address = None,
+    executor: Executor = Backend.RAY,
 ) -> None:
     """Have all replicas leave a node, each once its successor has a place on another, within max_unavailable.
 
@@ -81,10 +85,10 @@ def drain(
 
     Exit status: 0 stored, 2 bad input, no node or several are called so, or nothing runs.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
-    choose_cluster(address)
+    choose(executor, address)
     from executors.cli.verbs import tell_of_node
 
-    tell_of_node("drain", node, namespace, deadline_s=deadline, reason=reason)
+    tell_of_node("drain", node, namespace, executor, deadline_s=deadline, reason=reason)
 
 
 def replace(
@@ -92,6 +96,7 @@ def replace(
     deadline: Deadline = None,
     namespace: Namespace = None,
     address: Address = None,
+    executor: Executor = Backend.RAY,
 ) -> None:
     """Replace replicas, each by a successor with its rank that has a place before it goes, within max_unavailable.
 
@@ -103,7 +108,7 @@ def replace(
 
     Exit status: 0 taken, 2 bad input, one of them is not there (then none is replaced), it has residency, or nothing runs.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
-    choose_cluster(address)
+    choose(executor, address)
     from executors.cli.verbs import replace
 
-    replace(replicas, deadline, namespace)
+    replace(replicas, deadline, namespace, executor)

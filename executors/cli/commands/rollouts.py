@@ -4,13 +4,13 @@ from typing import Annotated
 
 import typer
 
-from executors.cli.backends import Address, choose_cluster
+from executors.cli.backends import Address, Backend, Executor, choose
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Of a deployment, APP/DEPLOYMENT or bare.", show_default=False)]
 Namespace = Annotated[str | None, typer.Option(help="Of the controller. [default: $RANKCORE_NAMESPACE or rankcore]")]
 
 
-def restart(name: Name, namespace: Namespace = None, address: Address = None) -> None:
+def restart(name: Name, namespace: Namespace = None, address: Address = None, executor: Executor = Backend.RAY) -> None:
     """Replace every replica of a deployment once by one of the same version, without an outage.
 
     As an update does: at most max_unavailable at a time are out of service, max_surge are started early, and each
@@ -23,13 +23,13 @@ def restart(name: Name, namespace: Namespace = None, address: Address = None) ->
 
     Exit status: 0 taken, 2 nothing has that name, several deployments have it, it has residency, or nothing runs.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
-    choose_cluster(address)
+    choose(executor, address)
     from executors.cli.verbs import roll
 
-    roll("restart", name, namespace)
+    roll("restart", name, namespace, executor)
 
 
-def pause(name: Name, namespace: Namespace = None, address: Address = None) -> None:
+def pause(name: Name, namespace: Namespace = None, address: Address = None, executor: Executor = Backend.RAY) -> None:
     """Let an update of a deployment reach no further rank.
 
     What starts already goes on; nobody else is stopped or reconfigured. Crashes are repaired and newcomers come meanwhile, each
@@ -42,10 +42,10 @@ def pause(name: Name, namespace: Namespace = None, address: Address = None) -> N
 
     Exit status: 0 taken, 2 nothing has that name, several deployments have it, or nothing runs.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
-    choose_cluster(address)
+    choose(executor, address)
     from executors.cli.verbs import roll
 
-    roll("pause", name, namespace)
+    roll("pause", name, namespace, executor)
 
 
 def _amount(text: str) -> int | str:
@@ -66,6 +66,7 @@ def promote(
     ] = "100%",
     namespace: Namespace = None,
     address: Address = None,
+    executor: Executor = Backend.RAY,
 ) -> None:
     """Let an update of a deployment reach so many replicas, those with the highest ranks.
 
@@ -78,13 +79,13 @@ def promote(
 
     Exit status: 0 taken, 2 bad input, nothing has that name, several deployments have it, or nothing runs.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
-    choose_cluster(address)
+    choose(executor, address)
     from executors.cli.verbs import roll
 
-    roll("promote", name, namespace, replicas)
+    roll("promote", name, namespace, executor, replicas)
 
 
-def resume(name: Name, namespace: Namespace = None, address: Address = None) -> None:
+def resume(name: Name, namespace: Namespace = None, address: Address = None, executor: Executor = Backend.RAY) -> None:
     """Let an update that was paused, or held back by a partition, reach all ranks.
 
     \b
@@ -93,13 +94,13 @@ def resume(name: Name, namespace: Namespace = None, address: Address = None) -> 
 
     Exit status: 0 taken, 2 nothing has that name, several deployments have it, or nothing runs.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
-    choose_cluster(address)
+    choose(executor, address)
     from executors.cli.verbs import roll
 
-    roll("resume", name, namespace)
+    roll("resume", name, namespace, executor)
 
 
-def rollback(name: Name, namespace: Namespace = None, address: Address = None) -> None:
+def rollback(name: Name, namespace: Namespace = None, address: Address = None, executor: Executor = Backend.RAY) -> None:
     """Let a deployment go back to what was healthy last: its code and its user_config, in all ranks.
 
     For an update that stands still or does harm. Other options, and the number of replicas, stay as they are. An update that
@@ -111,10 +112,10 @@ def rollback(name: Name, namespace: Namespace = None, address: Address = None) -
 
     Exit status: 0 taken, 2 nothing else was healthy, nothing has that name, several deployments have it, or nothing runs.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
-    choose_cluster(address)
+    choose(executor, address)
     from executors.cli.verbs import roll
 
-    roll("rollback", name, namespace)
+    roll("rollback", name, namespace, executor)
 
 
 def retry(
@@ -125,6 +126,7 @@ def retry(
     ] = None,
     namespace: Namespace = None,
     address: Address = None,
+    executor: Executor = Backend.RAY,
 ) -> None:
     """Try again now what failed: no back-off is waited for, and a version that was given up is rolled out again.
 
@@ -137,7 +139,7 @@ def retry(
     Exit status: 0 taken, 2 nothing waits for a back-off or was given up, nothing has that name, several deployments have it,
     or nothing runs.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
-    choose_cluster(address)
+    choose(executor, address)
     from executors.cli.verbs import roll
 
-    roll("retry", name, namespace, ranks=tuple(rank or ()))
+    roll("retry", name, namespace, executor, ranks=tuple(rank or ()))

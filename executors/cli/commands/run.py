@@ -1,11 +1,18 @@
 """`rankcore run`: its arguments and its help."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from executors.cli.backends import Address, Backend, choose_cluster, default_namespace
+
+
+def _node(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,12}", text):
+        raise typer.BadParameter(f"expected up to 12 letters, digits, - and _, found {text[:40]!r}")
+    return text
 
 
 def run(
@@ -39,6 +46,16 @@ def run(
         str | None,
         typer.Option(help="Of the application, which replaces the one that has it. [default: MODULE:APP; local: default]"),
     ] = None,
+    nodes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--node",
+            metavar="NODE",
+            help="A part of this machine, to be cordoned and drained; repeatable; local only. [default: local]",
+            parser=_node,
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Deploy an application, and show its ranks, nodes and states until Ctrl-C stops it.
 
@@ -50,14 +67,15 @@ def run(
 
     With `--executor local` each replica is a process of this machine, and nothing needs Ray. APP is one deployment: its class
     is built, reconfigured and checked for health as on Ray, with its ranks in the context and in RANK, LOCAL_RANK, GROUP_RANK
-    and WORLD_SIZE; there are no handles, and no resources are reserved. If this command is killed, its replicas live on for
-    10 minutes, and the same command takes them over.
+    and WORLD_SIZE; there are no handles, and no resources are reserved. `rankcore status`, `scale`, `restart`, `drain` and the
+    like reach it with `--executor local`; nodes are those that --node names. If this command is killed, its replicas live on
+    for 10 minutes, and the same command takes them over.
 
     \b
       rankcore run examples/sharded_embedding.py:app
       rankcore run my_package.models:app --detach && rankcore status
       rankcore run examples/streaming_llm.py:app --route-prefix /llm --http-port 8080
-      rankcore run my_package.models:app --executor local
+      rankcore run my_package.models:app --executor local --node a --node b
 
     Exit status: 0 stopped as asked, 1 it did not come up, 2 bad input, 130 interrupted while stopping.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
@@ -70,7 +88,9 @@ def run(
             raise typer.BadParameter("--route-prefix and --http-port are for --executor ray: local replicas take no requests")
         from executors.cli.run_local import run_locally
 
-        return run_locally(target, namespace or default_namespace(), journal, name)
+        return run_locally(target, namespace or default_namespace(), journal, name, tuple(dict.fromkeys(nodes or ())))
+    if nodes:
+        raise typer.BadParameter("--node is for --executor local: the nodes of a cluster are those that Ray has")
     choose_cluster(address)
     from executors.cli.run import run
 

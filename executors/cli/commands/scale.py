@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from executors.cli.backends import Address, choose_cluster
+from executors.cli.backends import Address, Backend, Executor, choose
 
 
 def _number(text: str) -> int:
@@ -29,6 +29,7 @@ def scale(
     ],
     namespace: Annotated[str | None, typer.Option(help="Of the controller. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
     address: Address = None,
+    executor: Executor = Backend.RAY,
 ) -> None:
     """Change how many replicas a deployment has; of one with residency: how many are on GPUs (HOT).
 
@@ -44,7 +45,7 @@ def scale(
 
     Exit status: 0 taken, 2 nothing has that name, several deployments have it, or nothing runs.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
-    choose_cluster(address)
+    choose(executor, address)
     from executors.cli.verbs import scale
 
-    scale(name, replicas, namespace)
+    scale(name, replicas, namespace, executor)

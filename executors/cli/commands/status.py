@@ -4,15 +4,13 @@ from typing import Annotated
 
 import typer
 
-from executors.cli.backends import Address, Backend, choose_cluster, default_namespace
+from executors.cli.backends import Address, Backend, choose, default_namespace
 
 
 def status(
     name: Annotated[
         str | None,
-        typer.Argument(
-            metavar="NAME", help="Only this application or deployment, APP/DEPLOYMENT; ray only.", show_default=False
-        ),
+        typer.Argument(metavar="NAME", help="Only this application or deployment, APP/DEPLOYMENT.", show_default=False),
     ] = None,
     executor: Annotated[
         Backend, typer.Option(help="Where to look: on Ray, or at the processes of this machine.")
@@ -43,19 +41,15 @@ def status(
 
     Exit status: 0 shown, 2 nothing runs or it cannot be reached, or nothing has that name.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
-    if executor is Backend.LOCAL:
-        if name is not None:
-            raise typer.BadParameter("NAME is for --executor ray")
-        if watch:
-            raise typer.BadParameter("--watch is for --executor ray")
-        from executors.cli.status_local import status_locally
-
-        return status_locally(namespace or default_namespace(), as_json)
     if watch and as_json:
         raise typer.BadParameter("expected --watch or --json, found both")
-    choose_cluster(address)
+    choose(executor, address)
+    if executor is Backend.LOCAL and not watch:
+        from executors.cli.status_local import status_locally
+
+        return status_locally(namespace or default_namespace(), as_json, name)
     from executors.cli import verbs
 
     if watch:
-        verbs.watch(namespace, name)
+        verbs.watch(namespace, name, executor)
     verbs.status(namespace, as_json, name)

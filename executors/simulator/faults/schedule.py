@@ -107,7 +107,7 @@ class Schedule:
                 if for_s is not None:
                     world.loop.after(for_s, world.uncordon, node_id)
             case NodePreemption(node=node_id, notice_s=notice_s, back_after_s=back_after_s):
-                world.cordon(node_id, notice_s, "preemption")
+                world.cordon(node_id, notice_s, "preemption", final=True)
                 world.loop.after(notice_s, world.lose_node, node_id)
                 if back_after_s is not None:
                     world.loop.after(notice_s + back_after_s, world.bring_node_back, node_id)
@@ -181,7 +181,7 @@ class Schedule:
         """Whom a fault hits: of those that are up, and that do not hang already if it is a hang."""
         may_hang = isinstance(fault, ReplicaCrash)
         if isinstance(fault, ReplicaUnready):
-            return self._server(fault, port)
+            return self._any_that_stays(fault, port)
         if fault.replica_id is not None:
             process = port.processes.get(fault.replica_id)
             if process is None or process.node is None or (process.replica is None and not may_hang):
@@ -196,14 +196,14 @@ class Schedule:
         stream = self._world.streams.once(fault.kind, fault.deployment, repr(fault.at))
         return stream.choice(up) if up else None
 
-    def _server(self, fault: ReplicaUnready, port: DeploymentWorld) -> SimulatedProcess | None:
-        """Of those that take requests, or did before another such fault."""
-        serving = [each for each in port.processes.values() if (half := each.replica) and half.ready and not half.draining]
+    def _any_that_stays(self, fault: ReplicaUnready, port: DeploymentWorld) -> SimulatedProcess | None:
+        """Of those that take requests or come up to do so, with a rank or without one yet."""
+        stay = [each for each in port.processes.values() if (half := each.replica) is not None and not half.draining]
         if fault.rank is not None or fault.replica_id is not None:
             who = fault.replica_id if fault.rank is None else port.beliefs.believer_of(fault.rank)
-            return next((each for each in serving if each.replica_id == who), None)
+            return next((each for each in stay if each.replica_id == who), None)
         stream = self._world.streams.once(fault.kind, fault.deployment, repr(fault.at))
-        return stream.choice(serving) if serving else None
+        return stream.choice(stay) if stay else None
 
     def _tell(self, deployment: str | None, text: str, node: str | None = None) -> None:
         self._world.story.tell(self._world.loop.now, "fault", deployment, text, node=node)

@@ -100,7 +100,7 @@ class DeploymentFigures:
         unserved: What of it each rank had, by rank.
         replica_starts: Processes that came up.
         replica_crashes: Replicas that ended without having been told to, with their node or alone; failed starts apart.
-        replicas_unready: How often one that was ready took no requests for a while.
+        replicas_unready: How often one that was up, or came up, took no requests for a while.
         start_failures: Replicas whose start-up code failed.
         controller_messages_refused: Commands of a replaced controller that the executor or a replica refused.
         gpu_hours: GPUs that replicas occupied, from placement to end.

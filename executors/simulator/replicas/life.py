@@ -289,6 +289,7 @@ class Lives:
             lives_s = self._troubles.dies_after_s(self._deployment.spec.name, before.node_id, before.version, self._loop.now)
             if lives_s is not None:
                 self._loop.after(lives_s, self._die, process)
+            self._check_readiness(process)  # before it says that it is up: it is not routed for a moment
         self._react(process, reactions)
 
     def _die(self, process: SimulatedProcess) -> None:
@@ -304,7 +305,7 @@ class Lives:
         self._tell(process, ReplicaDied(replica_id=process.replica_id, reason="crashed", at=self._loop.now))
 
     def become_unready(self, process: SimulatedProcess) -> None:
-        """A replica takes no requests any more; its next health check finds out."""
+        """A replica takes no requests any more: its next health check finds out, or the end of its start-up with a rank."""
         process.unready += 1
         self._watch.tally.replicas_unready += process.unready == 1
         self._look_soon(process)
@@ -315,16 +316,20 @@ class Lives:
         self._look_soon(process)
 
     def _look_soon(self, process: SimulatedProcess) -> None:
-        if not process.ended:
-            self._watch.holds(self._loop.now, process)
+        if process.ended:
+            return
+        self._watch.holds(self._loop.now, process)
+        if process.ready_at is not None:  # else nobody asks it yet
             self.looks += 1
             self._loop.at(self._health.next_check(process), self._look, process)
 
     def _look(self, process: SimulatedProcess) -> None:
         """Its health check is there; one that hangs answers nothing, until it is itself again."""
         self.looks -= 1
-        if process.ended or process.hangs:
-            return
+        if not process.ended and not process.hangs:
+            self._check_readiness(process)
+
+    def _check_readiness(self, process: SimulatedProcess) -> None:
         assert process.replica is not None, "only a replica that was ready is checked"
         problem = "it takes no requests" if process.unready else None
         process.replica, reactions = readiness_checked(process.replica, self._loop.now, problem)

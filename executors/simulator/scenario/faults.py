@@ -61,7 +61,8 @@ class ReplicaHang:
 class ReplicaUnready:
     """A replica takes no requests for a while, chosen as for replica_crash; it lives, and finishes those that it has.
 
-    The first health check of its deployment after that finds out, and the first after `for_s` that it is over.
+    The first health check of its deployment after that finds out, and the first after `for_s` that it is over. One that comes
+    up, with a rank or without, may be hit too: the end of its start-up with a rank finds out.
 
     Attributes:
         for_s: How long; None: for ever.
