@@ -24,7 +24,7 @@ from executors.ray_gpu.user_code import Code
 from executors.ray_gpu.worker.options import MemoryOptions
 from rankcore.cluster.records import Record
 from rankcore.codec import from_json, to_json
-from rankcore.errors import RankcoreError
+from rankcore.errors import CodecError, RankcoreError, shown
 from rankcore.events import NodeCordoned, NodeDrainRequested, ReplaceRequested
 from rankcore.upgrade import upgraded
 from rankcore.values import NodeId, ReplicaId
@@ -172,7 +172,7 @@ class Checkpoint:
     def cordons(self) -> list[NodeCordoned | NodeDrainRequested]:
         """Which nodes users have cordoned or drained; what cannot be read is left out."""
         prefix = names.cordons_prefix(self.namespace)
-        return self._said(prefix, NodeCordoned | NodeDrainRequested, "cordon or drain that node again")
+        return self._said(prefix, NodeCordoned | NodeDrainRequested, "node_id", "cordon or drain that node again")
 
     def forget_cordons(self) -> None:
         """Nobody has said anything of a node."""
@@ -189,20 +189,30 @@ class Checkpoint:
 
     def replacements(self) -> list[ReplaceRequested]:
         """Which replicas users want replaced, each by itself; what cannot be read is left out."""
-        return self._said(names.replacements_prefix(self.namespace), ReplaceRequested, "replace that replica again")
+        prefix = names.replacements_prefix(self.namespace)
+        return self._said(prefix, ReplaceRequested, "replica_ids", "replace that replica again")
 
     def forget_replacements(self) -> None:
         """Nobody wants any replaced."""
         for key in _list(names.replacements_prefix(self.namespace)):
             _delete(key)
 
-    def _said(self, prefix: bytes, kind: Any, what_to_do: str) -> list[Any]:
+    def _said(self, prefix: bytes, kind: Any, field: str, what_to_do: str) -> list[Any]:
+        """What users have said under keys that begin so, with a field that names the same as its key. What does not, or cannot
+        be read, is left out.
+        """
         found = []
         for key in _list(prefix):
+            text = _get(key)
+            if text is None:  # dropped since
+                continue
             try:
-                found.append(from_json((_get(key) or b"").decode(), kind))
-            except (RankcoreError, UnicodeDecodeError):
-                LOG.exception("what is stored as %s cannot be read: %s", key.decode(), what_to_do)
+                said, whom = from_json(text.decode(), kind), key[len(prefix) :].decode()
+                _check_whose(field, getattr(said, field), whom)
+            except (RankcoreError, UnicodeDecodeError) as error:
+                LOG.error("what is stored as %s cannot be read, so it is left out: %s; %s", key.decode(), error, what_to_do)
+            else:
+                found.append(said)
         return found
 
     def put_planner_failure(self, at: float) -> None:
@@ -234,6 +244,12 @@ class Checkpoint:
         """Forget also its record: there is nobody who could find an older one."""
         self._forget_records(id_on_ray)
         _delete(names.older_record_key(self.namespace, id_on_ray))
+
+
+def _check_whose(field: str, found: str | tuple[str, ...], whom: str) -> None:
+    allowed = whom if isinstance(found, str) else (whom,)
+    if found != allowed:
+        raise CodecError(f"{field} must be {shown(allowed)}, whose key it is, got {shown(found)}")
 
 
 def _put(key: bytes, value: bytes, *, overwrite: bool) -> bool:

@@ -90,7 +90,7 @@ class ClusterOnRay:
         self._codes_found: dict[DeploymentId, dict[str, Code]] = {}  # of those whose workers have not reported yet
         self._node_news = NodeNews(world, self.backend.tell, self.deployments.values, self.workers)
         self.cordons = Cordons(world, lambda: self.state, self.request, self._cordons_changed)
-        self.replacements = Replacements(world, lambda: self.state, self.check, self.request)
+        self.replacements = Replacements(world, lambda: self.state, self.why_left_alone, self.check, self.request)
         self._code_lock = asyncio.Lock()  # what is put for a deployment is not dropped before it is one of its versions
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -160,6 +160,10 @@ class ClusterOnRay:
     def _leave_alone(self, id_on_ray: str, problem: str) -> None:
         LOG.error("%s is not taken over, and its replicas go on: %s", id_on_ray, problem)
         self.left_alone[id_on_ray] = problem
+
+    def why_left_alone(self, deployment: DeploymentId) -> str | None:
+        """Of a deployment by its full name; None: it is not."""
+        return self.left_alone.get(deployment, self.left_alone.get(deployment.partition("/")[2]))
 
     async def _stored_codes(self, id_on_ray: str, record: Record) -> dict[str, Code]:
         """The versions that may be started, without the user's code itself."""

@@ -624,9 +624,7 @@ class Controller:
     # -- whom names mean
 
     def _why_left_alone(self, name: str) -> str | None:
-        """Of a deployment by its full name; None: it is not."""
-        left_alone = self._cluster.left_alone
-        return left_alone.get(name, left_alone.get(name.partition("/")[2]))
+        return self._cluster.why_left_alone(name)
 
     def _deleted(self, found: RayDeployment) -> bool:
         """Whether nothing is left of a deployment."""

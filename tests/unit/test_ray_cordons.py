@@ -14,6 +14,7 @@ from executors.ray_gpu import controller as controllers
 from executors.ray_gpu import cordons
 from executors.ray_gpu import process as processes
 from executors.ray_gpu import ray_deployment as deployments
+from executors.ray_gpu.checkpoint import Found
 from executors.ray_gpu.cordons import node_meant
 from executors.ray_gpu.errors import InvalidCallError, InvalidDeploymentError, UnknownNameError
 from executors.ray_gpu.executor import RayExecutor
@@ -454,3 +455,25 @@ def test_a_deadline_that_is_none_is_refused_before_anybody_is_asked(monkeypatch,
         api.drain("n", reason=3)
     with pytest.raises(InvalidDeploymentError, match=r"takes a list of ids, got the string 'm#1\.0'"):
         api.replace_replicas("m#1.0")
+
+
+def test_who_is_to_be_replaced_of_what_is_left_alone_is_told_to_the_controller_that_can_read_it(cluster, monkeypatch):
+    monkeypatch.setattr(deployments.RayExecutor, "take_over", lambda processes, replica_ids: None)
+
+    async def scenario():
+        controller = await two_replicas()
+        store = controller._world.checkpoint
+        await controller.replace_replicas(("default/m#1.0",), None)
+        asked, good = store.replacements(), store.kept["default/m"]
+        monkeypatch.setattr(clusters, "find_replicas", lambda namespace: {"default/m": ["default/m#1.0", "default/m#1.1"]})
+        store.kept["default/m"] = Found("default/m", None, "its record cannot be read")
+        following = await a_controller(epoch=2, store=store)
+        assert following._cluster.left_alone
+        await following.deploy((package("other", target_replicas=1),), False)
+        await following.replace_replicas(tuple(of(following, "default/other").entry.ranks.replicas), None)
+        assert store.replacements()[:1] == asked
+        store.kept["default/m"] = good
+        third = await a_controller(epoch=3, store=store)
+        assert set(of(third).entry.ranks.tables.evictions.asked) == {"default/m#1.0"}
+
+    asyncio.run(scenario())

@@ -1,6 +1,7 @@
 """The parts of the Ray executor that need no cluster: names, frames, pickles, demands of nodes, checkpoints, options."""
 
 import asyncio
+import json
 import os
 import pickle
 import struct
@@ -547,6 +548,38 @@ def test_which_replicas_users_want_replaced_is_stored_one_by_one(kept):
     assert store.replacements() == []
     store.forget_replacements()
     assert dict(kept) == {}
+
+
+DAMAGE = {
+    "replica_ids must be ('a/m#1.0',), whose key it is, got ()": {"replica_ids": []},
+    "replica_ids must be ('a/m#1.0',), whose key it is, got ('a/m#1.1',)": {"replica_ids": ["a/m#1.1"]},
+    "replica_ids must be ('a/m#1.0',), whose key it is, got ('a/m#1.0', 'a/m#1.1')": {"replica_ids": ["a/m#1.0", "a/m#1.1"]},
+    "deadline_at": {"deadline_at": "soon"},
+    "replica_ids": {"replica_ids": None},
+    "release": {"release": "9.9"},
+}
+
+
+@pytest.mark.parametrize("problem", DAMAGE)
+def test_a_stored_request_to_replace_that_is_damaged_is_said_to_be_with_its_field_and_the_others_hold(kept, caplog, problem):
+    store = checkpoint.Checkpoint("ns")
+    asked = [ReplaceRequested(replica_ids=(f"a/m#1.{each}",), deadline_at=9.5, at=3.0) for each in range(2)]
+    for each in asked:
+        store.put_replacement(each)
+    key = names.replacement_key("ns", "a/m#1.0")
+    kept[key] = json.dumps({**json.loads(kept[key]), **DAMAGE[problem]}).encode()
+    assert store.replacements() == asked[1:]
+    (said,) = caplog.messages
+    assert "ns/replacement/a/m#1.0" in said
+    assert problem in said
+    assert "replace that replica again" in said
+
+
+def test_what_is_dropped_while_it_is_read_is_no_damage(kept, monkeypatch, caplog):
+    monkeypatch.setattr(checkpoint, "_get", lambda key: None)
+    store = checkpoint.Checkpoint("ns")
+    store.put_cordon(NodeCordoned(node_id="a", at=1.0))
+    assert (store.cordons(), caplog.messages) == ([], [])
 
 
 def test_ends_of_controllers_whose_planner_failed_count_for_a_while(kept):
