@@ -60,7 +60,7 @@ from rankcore.progress import is_anything_to_retry, progress_of
 from rankcore.residency.events import EvictRequested
 from rankcore.residency.levels import Level
 from rankcore.routing.demand import demand_for
-from rankcore.values import ReplicaId, age_key
+from rankcore.values import ReplicaId, ReplicaState, age_key
 from rankcore.waits import unready_in_words
 
 if TYPE_CHECKING:
@@ -682,6 +682,7 @@ def replicas_of(found: RayDeployment, waiting_for: str, now: float) -> tuple[Rep
         id_on_ray = found.replica_on_ray(replica_id)
         process = found.executor.processes.get(id_on_ray)
         endpoint = process.endpoint if process is not None else None
+        waits = "it has not reported yet" if replica.state is ReplicaState.RECOVERING else waiting_for
         unready = unready_in_words(replica.unready, now) if replica.unready is not None else ""
         replicas.append(
             ReplicaStatus(
@@ -691,7 +692,7 @@ def replicas_of(found: RayDeployment, waiting_for: str, now: float) -> tuple[Rep
                 node_id=replica.node_id,
                 pid=endpoint.pid if endpoint is not None else None,
                 version=replica.version,
-                message=waiting_for if process is not None and endpoint is None else unready,
+                message=waits if process is not None and endpoint is None else unready,
             )
         )
     return tuple(sorted(replicas, key=lambda each: each.rank.rank if each.rank is not None else 2**31))

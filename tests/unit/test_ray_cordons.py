@@ -477,3 +477,21 @@ def test_who_is_to_be_replaced_of_what_is_left_alone_is_told_to_the_controller_t
         assert set(of(third).entry.ranks.tables.evictions.asked) == {"default/m#1.0"}
 
     asyncio.run(scenario())
+
+
+def test_who_has_not_reported_to_the_next_controller_is_not_said_to_be_starting(cluster, monkeypatch):
+    async def scenario():
+        controller = await two_replicas()
+        store = controller._world.checkpoint
+        monkeypatch.setattr(clusters, "find_replicas", lambda namespace: {"default/m": ["default/m#1.0"]})
+
+        def found(executor, replica_ids):
+            executor.processes.update({each: SimpleNamespace(endpoint=None) for each in replica_ids})
+
+        monkeypatch.setattr(deployments.RayExecutor, "take_over", found)
+        following = await a_controller(epoch=2, store=store)
+        (shown,) = (await following.status()).deployments.values()
+        assert [(each.state, each.message) for each in shown.replicas] == [("RECOVERING", "it has not reported yet")]
+        assert "it has not reported yet" in shown.message
+
+    asyncio.run(scenario())
