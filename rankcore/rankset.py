@@ -18,6 +18,7 @@ WORD_BITS = 1024
 SHIFT = 10
 LOW = WORD_BITS - 1
 FULL = (1 << WORD_BITS) - 1
+NO_DIGITS, ONE = b"0" * WORD_BITS, ord("1")
 
 
 class RankSet(Struct, frozen=True, gc=False):
@@ -39,12 +40,14 @@ class RankSet(Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, members: Iterable[int]) -> "RankSet":
-        """Build a set in one go: O(members), each word stored once."""
-        words: dict[int, int] = {}
+        """Build a set in one go: O(members). Words are read from their digits: to `or` them, bit by bit, takes twice as long."""
+        digits: dict[int, bytearray] = {}
         for member in members:
             index = member >> SHIFT
-            words[index] = words.get(index, 0) | 1 << (member & LOW)
-        return cls._of_words(words)
+            if index not in digits:
+                digits[index] = bytearray(NO_DIGITS)
+            digits[index][~member & LOW] = ONE
+        return cls._of_words({index: int(word, 2) for index, word in digits.items()})
 
     @classmethod
     def _of_words(cls, words: dict[int, int]) -> "RankSet":
@@ -181,6 +184,11 @@ class RankSet(Struct, frozen=True, gc=False):
             if free:
                 words[index] = free
         return RankSet._of_words(words)
+
+    def minus(self, other: "RankSet") -> "RankSet":
+        """The members that are not in another set, word by word."""
+        words = {index: rest for index, word in self.words.items() if (rest := word & ~other.words.get(index, 0))}
+        return RankSet._of_words({0: self.low & ~other.low, **words})
 
     def with_range(self, start: int, stop: int) -> "RankSet":
         """With all of start..stop-1, word by word. Ask only for numbers that are no members yet."""

@@ -1,6 +1,6 @@
 """Slots: the global ranks to be filled. Opening, seating a holder, vacating and closing, with their indexes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
@@ -165,14 +165,20 @@ def set_unwanted(draft: Draft, rank: int) -> None:
     draft.rollout = replace(rollout, unwanted=rollout.unwanted.add(rank), stoppable=rollout.stoppable.discard(rank))
 
 
-def begin_rollout(draft: Draft) -> None:
-    """Find what runs, or starts, another generation than is wanted: O(N), when that has become another."""
-    outdated: dict[bool, list[int]] = {True: [], False: []}
-    for holder in holders(draft, UNSTARTED | RUNNING):
-        if holder.slot is not None and is_outdated(draft, holder.slot, holder):
-            outdated[is_serving(holder)].append(holder.slot)
-    unstarted, running = (RankSet.of(outdated[runs]) for runs in (False, True))
-    draft.rollout = replace(draft.rollout, unstarted=unstarted, running=running)
+def begin_rollout(draft: Draft, staying: list[Replica]) -> None:
+    """Find who runs, or starts, another generation than is wanted, of all who hold a slot and stay: O(N), when that is another.
+
+    This is the longest of an update's steps, so that nothing is called for each of them.
+    """
+    version, token, below = draft.spec.version, draft.spec.restart_token, draft.kept_below
+    others = [each for each in staying if each.version != version or each.restart_token != token or below]
+    if below:
+        others = [each for each in others if each.slot is not None and is_outdated(draft, each.slot, each)]
+    serving = [each.slot for each in others if each.slot is not None and (each.routed or each.state in RUNNING)]
+    unstarted: list[int] = []
+    if len(serving) < len(others):
+        unstarted = [each.slot for each in others if each.slot is not None and not is_serving(each)]
+    draft.rollout = replace(draft.rollout, unstarted=RankSet.of(unstarted), running=RankSet.of(serving))
 
 
 def is_outdated(draft: Draft, rank: int, holder: Replica) -> bool:
@@ -189,11 +195,11 @@ def is_startable_below(draft: Draft, bound: int) -> bool:
     return draft.ready.size > 0 and draft.ready.lowest() < bound
 
 
-def holders(draft: Draft, states: frozenset[ReplicaState]) -> Iterator[Replica]:
-    """Who holds a slot and is in one of these states, in any order: O(N)."""
-    for slot in draft.slots.values():
-        if slot.holder is not None and (holder := draft.replicas[slot.holder]).state in states:
-            yield holder
+def holders(draft: Draft, states: frozenset[ReplicaState]) -> list[Replica]:
+    """Who holds a slot and is in one of these states, in any order: O(N), with a look at nobody's slot."""
+    early = {draft.slots[rank].successor for rank in draft.rollout.surging}
+    those = [each for each in draft.replicas.values() if each.slot is not None and each.state in states]
+    return [each for each in those if each.leaving is not RELEASE and each.replica_id not in early]
 
 
 def note_holder(draft: Draft, rank: int, holder: Replica) -> None:

@@ -75,9 +75,9 @@ def _without_successor_first(draft: Draft, ranks: RankSet) -> Iterator[int]:
     if draft.spec.update_order == LOWEST_RANK:
         above = surging.highest() + 1
         yield from ranks.members_from(above)
-        yield from (rank for rank in ranks if rank < above)
+        yield from (rank for rank in ranks.minus(surging) if rank < above)
     else:
-        yield from (rank for rank in ranks.descending() if rank not in surging)
+        yield from ranks.minus(surging).descending()
 
 
 def _ordered(draft: Draft, ranks: RankSet, *, from_the_other_end: bool = False) -> Iterator[int]:
