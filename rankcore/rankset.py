@@ -40,7 +40,7 @@ class RankSet(Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, members: Iterable[int]) -> "RankSet":
-        """Build a set in one go: O(members). Words are read from their digits: to `or` them, bit by bit, takes twice as long."""
+        """Build a set in one go: O(members). Words are read from their digits: an `or` for each bit takes twice as long."""
         digits: dict[int, bytearray] = {}
         for member in members:
             index = member >> SHIFT

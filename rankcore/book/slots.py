@@ -165,20 +165,36 @@ def set_unwanted(draft: Draft, rank: int) -> None:
     draft.rollout = replace(rollout, unwanted=rollout.unwanted.add(rank), stoppable=rollout.stoppable.discard(rank))
 
 
-def begin_rollout(draft: Draft, staying: list[Replica]) -> None:
-    """Find who runs, or starts, another generation than is wanted, of all who hold a slot and stay: O(N), when that is another.
+def are_alike(draft: Draft) -> bool:
+    """Whether everybody holds a slot, serves, believes no other rank, and is of the spec's generation: O(1)."""
+    held, taken = len(draft.slots), draft.taken
+    if not draft.available == len(draft.replicas) == held == taken.taken.size or taken.extra:
+        return False
+    return not (draft.early or draft.rollout.running.size or draft.spec.partition)
 
-    This is the longest of an update's steps, so that nothing is called for each of them.
-    """
-    version, token, below = draft.spec.version, draft.spec.restart_token, draft.kept_below
-    others = [each for each in staying if each.version != version or each.restart_token != token or below]
-    if below:
-        others = [each for each in others if each.slot is not None and is_outdated(draft, each.slot, each)]
-    serving = [each.slot for each in others if each.slot is not None and (each.routed or each.state in RUNNING)]
-    unstarted: list[int] = []
-    if len(serving) < len(others):
-        unstarted = [each.slot for each in others if each.slot is not None and not is_serving(each)]
+
+def replace_all(draft: Draft) -> None:
+    """Where all were alike, and another version is wanted from all, everybody is outdated: O(1)."""
+    draft.rollout = replace(draft.rollout, running=draft.taken.taken)
+
+
+def begin_rollout(draft: Draft) -> list[Replica]:
+    """Find who runs, or starts, another generation than is wanted: O(N). Returns who holds a slot and runs."""
+    runs = holders(draft, RUNNING)
+    starts = holders(draft, UNSTARTED) if len(runs) < len(draft.slots) else []
+    serving = _outdated(draft, [*runs, *(each for each in starts if each.routed)])
+    unstarted = _outdated(draft, [each for each in starts if not each.routed])
     draft.rollout = replace(draft.rollout, unstarted=RankSet.of(unstarted), running=RankSet.of(serving))
+    return runs
+
+
+def _outdated(draft: Draft, those: list[Replica]) -> list[int]:
+    """The slots of those that are outdated."""
+    if draft.kept_below:
+        return [each.slot for each in those if each.slot is not None and is_outdated(draft, each.slot, each)]
+    version, token = draft.spec.generation
+    others = [each.slot for each in those if each.version != version or each.restart_token != token]
+    return [rank for rank in others if rank is not None]
 
 
 def is_outdated(draft: Draft, rank: int, holder: Replica) -> bool:
@@ -198,8 +214,11 @@ def is_startable_below(draft: Draft, bound: int) -> bool:
 def holders(draft: Draft, states: frozenset[ReplicaState]) -> list[Replica]:
     """Who holds a slot and is in one of these states, in any order: O(N), with a look at nobody's slot."""
     early = {draft.slots[rank].successor for rank in draft.rollout.surging}
-    those = [each for each in draft.replicas.values() if each.slot is not None and each.state in states]
-    return [each for each in those if each.leaving is not RELEASE and each.replica_id not in early]
+    return [
+        each
+        for each in draft.replicas.values()
+        if each.slot is not None and each.state in states and each.leaving is not RELEASE and each.replica_id not in early
+    ]
 
 
 def note_holder(draft: Draft, rank: int, holder: Replica) -> None:
