@@ -6,6 +6,7 @@ It imports as little as possible: a thousand idle replicas should weigh no more 
 import asyncio
 import os
 import pickle
+import sys
 import time
 from pathlib import Path
 from typing import Any, assert_never
@@ -180,6 +181,10 @@ class Replica:
             return Outcome("failed", f"calls were still under way after {timeout_s:g} s")
         except Exception as error:
             return Outcome("failed", traceback_of(error))
+        finally:
+            calls = sys.modules.get("executors.ray_gpu.requests.routes")
+            if calls is not None:  # else it has called nobody
+                await calls.say_goodbye()
         return Outcome("done")
 
     async def limit(self, by: tuple[int, int], max_ongoing_requests: int) -> None:

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -148,3 +150,40 @@ def test_weights_that_stood_on_a_lost_node_are_loaded_on_another(cluster, serve,
     eventually(is_elsewhere, "it is HOT on the other node")
     assert handle.remote().result(ANSWER_S) == pytest.approx(answer)
     assert before.node_id not in {node.node_id for node in serve.status().memory}
+
+
+PROGRAM = """
+import sys
+import ray
+ray.init(address=sys.argv[1], log_to_driver=False, logging_level="warning")
+from executors import ray_gpu as serve
+assert serve.get_deployment_handle("Caller").remote(1).result(60) == 3
+"""
+WELL_BEFORE_ITS_SILENCE_IS_NOTICED_S = 25.0
+
+
+@pytest.mark.night
+def test_whoever_has_called_from_another_node_and_has_ended_is_not_waited_for_when_a_replica_drains(cluster, serve):
+    import ray
+
+    from tests.ray_apps import Caller, double
+
+    add_node(cluster, num_cpus=1)
+    add_node(cluster, num_cpus=1)
+    options = {"ray_actor_options": {"num_cpus": 1}, "graceful_shutdown_timeout_s": 200.0}
+    serve.run(Caller.options(**options).bind(double.options(**options).bind()), wait=True)
+    address = ray.get_runtime_context().gcs_address
+    subprocess.run([sys.executable, "-c", PROGRAM, address], check=True, timeout=ANSWER_S)
+
+    def restarted(name):
+        (before,) = settled(serve, name, 1).values()
+        serve.restart(name)
+
+        def is_another():
+            now = reports(name)
+            return 0 in now and now[0].endpoint.pid != before.endpoint.pid
+
+        eventually(is_another, f"{name} is another", WELL_BEFORE_ITS_SILENCE_IS_NOTICED_S)
+
+    restarted("Caller")  # which the program has called
+    restarted("double")  # which the replica has called that has just ended

@@ -16,9 +16,11 @@ from msgspec.structs import replace
 from executors.ray_gpu.errors import InvalidCallError, UnavailableError, UnknownNameError
 from executors.ray_gpu.messages import NEVER_SEEN, CallStatus, DeploymentNews, Endpoint, Routes
 from executors.ray_gpu.requests import caller as callers
+from executors.ray_gpu.requests import routes
 from executors.ray_gpu.requests.call import Answer, Call
 from executors.ray_gpu.requests.caller import CallingProcess
 from executors.ray_gpu.requests.frames import VALUE
+from executors.ray_gpu.requests.loops import new_loop
 from executors.ray_gpu.requests.response import DeploymentResponse
 from executors.ray_gpu.requests.router import Router
 from executors.ray_gpu.requests.statuses import CallStatuses
@@ -399,3 +401,32 @@ def test_a_handle_of_before_reports_as_before():
         await until(lambda: of(controller).entry.target.replicas == 1)
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("cluster", ["ours", "another"])
+@pytest.mark.parametrize("how", ["the program ends", "the replica or proxy ends"])
+def test_a_process_that_ends_closes_its_routers_so_that_replicas_do_not_wait_for_it(monkeypatch, how, cluster):
+    closed, loop = [], new_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    process = SimpleNamespace(close=lambda error: closed.append((str(error), threading.current_thread())))
+    monkeypatch.setattr(routes, "_loop", loop)
+    monkeypatch.setattr(routes, "_processes", {"test": process})
+    monkeypatch.setattr(routes, "_routers", {("test", M): SimpleNamespace()})
+    monkeypatch.setattr(routes, "_cluster", "ours")
+    monkeypatch.setattr(routes, "connection", lambda: cluster)
+    if how == "the program ends":
+        routes._end(loop, thread)
+        assert not thread.is_alive()
+    else:
+        asyncio.run(routes.say_goodbye())
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+    assert closed == ([("this process ends", thread)] if cluster == "ours" else [])
+    assert (routes._processes, routes._routers) == ({}, {})
+    loop.close()
+
+
+def test_a_process_that_calls_nobody_ends_likewise(monkeypatch):
+    monkeypatch.setattr(routes, "_loop", None)
+    asyncio.run(routes.say_goodbye())

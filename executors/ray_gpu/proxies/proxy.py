@@ -19,7 +19,7 @@ from executors.ray_gpu.messages import Ingress
 from executors.ray_gpu.os_processes import reap, started_at
 from executors.ray_gpu.proxies.options import ProxyOptions
 from executors.ray_gpu.requests.router import Router
-from executors.ray_gpu.requests.routes import router_of, routing_loop
+from executors.ray_gpu.requests.routes import router_of, routing_loop, say_goodbye
 
 if TYPE_CHECKING:
     from executors.ray_gpu.grpc_proxy.server import GrpcServer
@@ -72,7 +72,7 @@ class Proxy:
         await self._there(asyncio.sleep(for_s))
 
     async def drain(self) -> None:
-        """Take nothing new, and return when what is under way is answered, or its time is up."""
+        """Take nothing new, and return when what is under way is answered, or its time is up; replicas are told."""
         self._app.draining = True
         self._server.should_exit = True
 
@@ -84,6 +84,7 @@ class Proxy:
             await asyncio.gather(http_ended(), *grpc_ended, return_exceptions=True)
 
         await self._there(ended())
+        await say_goodbye()
 
     async def _wait_for_routes(self) -> None:
         """Clients that connect meanwhile wait too, and are not turned away by a proxy that has just come."""

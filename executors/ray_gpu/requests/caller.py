@@ -95,12 +95,12 @@ class CallingProcess:
                 await self._ask()
             except Exception as error:  # the controller is down, or Ray is
                 if connection() is not self._cluster:
-                    return self._close(CallError("Ray was shut down"))
+                    return self.close(CallError("Ray was shut down"))
                 # Ray knows the name of a controller as long as it restarts it.
                 missing = missing + 1 if isinstance(error, ValueError) else 0
                 if missing > MISSING_MAX:
                     missing = 0
-                    self._close(NotRunningError(f"nothing runs in namespace {self._namespace!r} any more"))
+                    self.close(NotRunningError(f"nothing runs in namespace {self._namespace!r} any more"))
                 self._questions.say_all()
                 LOG.debug("no news of %s: %s", ", ".join(self._routers), error)
                 await asyncio.sleep(RETRY_S)
@@ -171,7 +171,8 @@ class CallingProcess:
                 self._epoch = epoch
                 self._reporter.begin_again()
 
-    def _close(self, error: Exception) -> None:
+    def close(self, error: Exception) -> None:
+        """There is nobody to call any more, or this process ends: its calls fail with this error."""
         for router in self._routers.values():
             router.close(error)
         self._routers.clear()

@@ -1,4 +1,8 @@
-"""A process's routers: one for each deployment that it calls, all on one thread, which follow the controller together."""
+"""A process's routers: one for each deployment that it calls, all on one thread, which follow the controller together.
+
+A process that ends says so to the replicas that it calls. Those on other nodes, which Ray tells of no end, would take it for
+one that is silent for a moment, and wait for it as long as they may whenever they drain.
+"""
 
 import asyncio
 import atexit
@@ -39,10 +43,35 @@ def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
     global _loop
     with _lock:
         _loop = None  # a call that is made still later gets another
-        _routers.clear()
-        _processes.clear()
+        processes = _forgotten()
+    loop.call_soon_threadsafe(_close, processes)
     loop.call_soon_threadsafe(loop.stop)
     thread.join(END_S)
+
+
+async def say_goodbye() -> None:
+    """This process is about to end: it calls nobody any more."""
+    with _lock:
+        loop, processes = _loop, _forgotten()
+
+    async def close() -> None:
+        _close(processes)
+
+    if loop is not None:
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(close(), loop))
+
+
+def _forgotten() -> tuple[CallingProcess, ...]:
+    """Those that there were, of which there is nothing any more; none of another cluster. To be called with the lock held."""
+    there = tuple(_processes.values()) if _cluster is not None and _cluster is connection() else ()
+    _routers.clear()
+    _processes.clear()
+    return there
+
+
+def _close(processes: tuple[CallingProcess, ...]) -> None:
+    for each in processes:
+        each.close(NotRunningError("this process ends"))
 
 
 def routing_loop() -> asyncio.AbstractEventLoop:
@@ -62,8 +91,7 @@ def router_of(namespace: str, deployment: str) -> Router:
         if cluster is None:
             raise NotRunningError("Ray is not running (any more): a handle needs the cluster that its deployment runs in")
         if cluster is not _cluster:
-            _routers.clear()
-            _processes.clear()
+            _forgotten()
             _cluster = cluster
         loop = _running_loop()
         router = _routers.get((namespace, deployment))
