@@ -28,6 +28,7 @@ ROWS_MAX = 40
 NODE_ID_SHOWN = 8
 NODE_ID = re.compile(rf"\b([0-9a-f]{{{NODE_ID_SHOWN}}})[0-9a-f]{{48}}\b")
 """As Ray names nodes."""
+IS_OF_RAY = re.compile(r"[0-9a-f]{16,}").fullmatch
 TRACEBACK = "Traceback (most recent call last):"
 
 
@@ -68,7 +69,7 @@ def summary(info: "DeploymentInfo") -> str:
 
 def shown_of(node: "CordonedNode") -> str:
     """What a node is called in a table, and may be in a command: of Ray's ids the beginning."""
-    return node.node_id[:NODE_ID_SHOWN] if node.address else node.node_id
+    return node.node_id[:NODE_ID_SHOWN] if IS_OF_RAY(node.node_id) else node.node_id
 
 
 def lines_of_node(node: "CordonedNode") -> list[str]:
