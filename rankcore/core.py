@@ -201,7 +201,7 @@ def _settle(draft: Draft) -> Step:
             shrink(draft)
         if draft.recovery.prepared:
             prepare.employ_found(draft)
-        if draft.rollout.unwanted.size:
+        if draft.rollout.surging.size:
             overlap.let_go(draft)
         if draft.early and draft.status is DEPLOY_FAILED:
             withdraw(draft)

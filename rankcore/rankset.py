@@ -18,6 +18,7 @@ WORD_BITS = 1024
 SHIFT = 10
 LOW = WORD_BITS - 1
 FULL = (1 << WORD_BITS) - 1
+NO_DIGITS, ONE = b"0" * WORD_BITS, ord("1")
 
 
 class RankSet(Struct, frozen=True, gc=False):
@@ -39,12 +40,14 @@ class RankSet(Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, members: Iterable[int]) -> "RankSet":
-        """Build a set in one go: O(members), each word stored once."""
-        words: dict[int, int] = {}
+        """Build a set in one go: O(members). Words are read from their digits: an `or` for each bit takes twice as long."""
+        digits: dict[int, bytearray] = {}
         for member in members:
             index = member >> SHIFT
-            words[index] = words.get(index, 0) | 1 << (member & LOW)
-        return cls._of_words(words)
+            if index not in digits:
+                digits[index] = bytearray(NO_DIGITS)
+            digits[index][~member & LOW] = ONE
+        return cls._of_words({index: int(word, 2) for index, word in digits.items()})
 
     @classmethod
     def _of_words(cls, words: dict[int, int]) -> "RankSet":
@@ -112,8 +115,9 @@ class RankSet(Struct, frozen=True, gc=False):
 
     def lowest(self) -> int:
         """The smallest member. Ask only a set that has one."""
-        if self.low:
-            return _lowest_bit(self.low)
+        low = self.low
+        if low:
+            return (low & -low).bit_length() - 1
         index = _lowest_bit(self.some)
         return index << SHIFT | _lowest_bit(self.words[index])
 
@@ -181,6 +185,11 @@ class RankSet(Struct, frozen=True, gc=False):
                 words[index] = free
         return RankSet._of_words(words)
 
+    def common(self, other: "RankSet") -> "RankSet":
+        """The members that are in another set as well, word by word of this one."""
+        words = {index: both for index, word in self.words.items() if (both := word & other.words.get(index, 0))}
+        return RankSet._of_words({0: self.low & other.low, **words})
+
     def with_range(self, start: int, stop: int) -> "RankSet":
         """With all of start..stop-1, word by word. Ask only for numbers that are no members yet."""
         if stop <= start:
@@ -219,9 +228,11 @@ class RankSet(Struct, frozen=True, gc=False):
             size -= (self.low ^ low).bit_count()
         return RankSet(low, words.finish(), full, some, size)
 
-    def members_from(self, bound: int = 0) -> Iterator[int]:
-        """The members >= bound, ascending."""
+    def members_from(self, bound: int = 0, but: "RankSet | None" = None) -> Iterator[int]:
+        """The members >= bound, ascending, but for those of another set, which are passed over word by word."""
         word, start = self.low, bound >> SHIFT
+        if but is not None:
+            word &= ~but.low
         if word and not start:
             word = word >> bound << bound
             while word:
@@ -232,6 +243,8 @@ class RankSet(Struct, frozen=True, gc=False):
         while some:
             index = _lowest_bit(some)
             word = self.words[index]
+            if but is not None:
+                word &= ~but.words.get(index, 0)
             if index == start:
                 word = word >> (bound & LOW) << (bound & LOW)
             while word:
@@ -242,18 +255,22 @@ class RankSet(Struct, frozen=True, gc=False):
 
     __iter__ = members_from
 
-    def descending(self) -> Iterator[int]:
-        """All members, the greatest first."""
+    def descending(self, but: "RankSet | None" = None) -> Iterator[int]:
+        """All members, the greatest first, but for those of another set, which are passed over word by word."""
         some = self.some
         while some:
             index = some.bit_length() - 1
             word = self.words[index]
+            if but is not None:
+                word &= ~but.words.get(index, 0)
             while word:
                 top = word.bit_length() - 1
                 yield index << SHIFT | top
                 word ^= 1 << top
             some ^= 1 << index
         word = self.low
+        if but is not None:
+            word &= ~but.low
         while word:
             top = word.bit_length() - 1
             yield top

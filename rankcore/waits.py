@@ -14,6 +14,7 @@ from rankcore.values import (
     PREPARING,
     RECOVERING,
     REQUESTED,
+    UPDATING,
     DeploymentStatus,
 )
 
@@ -28,11 +29,9 @@ UNDECIDED = (DEPLOY_FAILED, DELETING, DELETED)
 
 def is_under_way(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableFields") -> bool:
     """Whether something is to be replaced or reconfigured, and the partition lets it; or a recovery has still to find out."""
-    if status is RECOVERING:
-        return True
-    if status in UNDECIDED or not is_changing(spec, status, tables):
-        return False
-    return tables.previous is None or spec.partition < spec.target_replicas
+    if status is not UPDATING and (status is RECOVERING or status in UNDECIDED):
+        return status is RECOVERING
+    return is_changing(spec, status, tables) and (tables.previous is None or spec.partition < spec.target_replicas)
 
 
 def is_behind(tables: "TableFields") -> bool:
@@ -43,17 +42,16 @@ def is_behind(tables: "TableFields") -> bool:
 
 def is_changing(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableFields") -> bool:
     """Whether somebody is behind, or not as many as are wanted run all of the spec yet; evictions keep up no update."""
-    if is_behind(tables):
-        return True
-    if status is not DeploymentStatus.UPDATING:
-        return False
-    all_run = (
-        tables.available == spec.target_replicas == len(tables.slots)
-        and not tables.early
-        and not len(tables.maturing)
-        and not tables.configuring
-    )
-    return not all_run or tables.bundles.misfits.size > 0
+    if status is UPDATING:
+        all_run = (
+            tables.available == spec.target_replicas == len(tables.slots)
+            and not tables.early
+            and not tables.maturing.items
+            and not tables.configuring
+        )
+        if not all_run or tables.bundles.misfits.size:
+            return True
+    return is_behind(tables)
 
 
 def cause(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableFields", now: float) -> str:

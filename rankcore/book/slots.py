@@ -1,6 +1,6 @@
 """Slots: the global ranks to be filled. Opening, seating a holder, vacating and closing, with their indexes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
@@ -165,38 +165,60 @@ def set_unwanted(draft: Draft, rank: int) -> None:
     draft.rollout = replace(rollout, unwanted=rollout.unwanted.add(rank), stoppable=rollout.stoppable.discard(rank))
 
 
-def begin_rollout(draft: Draft) -> None:
-    """Find what runs, or starts, another generation than is wanted: O(N), when that has become another."""
-    outdated: dict[bool, list[int]] = {True: [], False: []}
-    for holder in holders(draft, UNSTARTED | RUNNING):
-        if holder.slot is not None and is_outdated(draft, holder.slot, holder):
-            outdated[is_serving(holder)].append(holder.slot)
-    unstarted, running = (RankSet.of(outdated[runs]) for runs in (False, True))
-    draft.rollout = replace(draft.rollout, unstarted=unstarted, running=running)
+def are_alike(draft: Draft) -> bool:
+    """Whether everybody holds a slot, serves, believes no other rank, and is of the spec's generation: O(1)."""
+    held, taken = len(draft.slots), draft.taken
+    if not draft.available == len(draft.replicas) == held == taken.taken.size or taken.extra:
+        return False
+    return not (draft.early or draft.rollout.running.size or draft.spec.partition)
+
+
+def replace_all(draft: Draft) -> None:
+    """Where all were alike, and another version is wanted from all, everybody is outdated: O(1)."""
+    draft.rollout = replace(draft.rollout, running=draft.taken.taken)
+
+
+def begin_rollout(draft: Draft) -> list[Replica]:
+    """Find who runs, or starts, another generation than is wanted: O(N). Returns who holds a slot and runs."""
+    runs = holders(draft, RUNNING)
+    starts = holders(draft, UNSTARTED) if len(runs) < len(draft.slots) else []
+    serving = _outdated(draft, [*runs, *(each for each in starts if each.routed)])
+    unstarted = _outdated(draft, [each for each in starts if not each.routed])
+    draft.rollout = replace(draft.rollout, unstarted=RankSet.of(unstarted), running=RankSet.of(serving))
+    return runs
+
+
+def _outdated(draft: Draft, those: list[Replica]) -> list[int]:
+    """The slots of those that are outdated."""
+    if draft.kept_below:
+        return [each.slot for each in those if each.slot is not None and is_outdated(draft, each.slot, each)]
+    version, token = draft.spec.generation
+    others = [each.slot for each in those if each.version != version or each.restart_token != token]
+    return [rank for rank in others if rank is not None]
 
 
 def is_outdated(draft: Draft, rank: int, holder: Replica) -> bool:
     """Whether a slot's holder, if it stays, is to be replaced by one of another generation."""
-    if rank < draft.kept_below:  # only who is not initialised yet: it would wait for that for ever
-        return holder.told is None and holder.generation != draft.recipe_of(rank).generation
-    spec = draft.spec
-    return holder.version != spec.version or holder.restart_token != spec.restart_token
+    if draft.spec.partition and rank < draft.kept_below:  # only who is not initialised yet: it would wait for that for ever
+        return holder.told is None and not holder.is_of(draft.recipe_of(rank))
+    return not holder.is_of(draft.spec)
 
 
-def lowest_lacking(draft: Draft) -> int:
-    """The lowest rank that nobody has, that could be started now, or whose holder has no place: O(1)."""
-    lowest = draft.taken.lowest_free()
-    for lacking in (draft.requested, draft.ready):
-        if lacking.size:
-            lowest = min(lowest, lacking.lowest())
-    return lowest
+def is_startable_below(draft: Draft, bound: int) -> bool:
+    """Whether a slot below this rank could be started now, or has a holder without a place: O(1)."""
+    if draft.requested.size and draft.requested.lowest() < bound:
+        return True
+    return draft.ready.size > 0 and draft.ready.lowest() < bound
 
 
-def holders(draft: Draft, states: frozenset[ReplicaState]) -> Iterator[Replica]:
-    """Who holds a slot and is in one of these states, in any order: O(N)."""
-    for slot in draft.slots.values():
-        if slot.holder is not None and (holder := draft.replicas[slot.holder]).state in states:
-            yield holder
+def holders(draft: Draft, states: frozenset[ReplicaState]) -> list[Replica]:
+    """Who holds a slot and is in one of these states, in any order: O(N), with a look at nobody's slot."""
+    early = {draft.slots[rank].successor for rank in draft.rollout.surging}
+    return [
+        each
+        for each in draft.replicas.values()
+        if each.slot is not None and each.state in states and each.leaving is not RELEASE and each.replica_id not in early
+    ]
 
 
 def note_holder(draft: Draft, rank: int, holder: Replica) -> None:
@@ -217,7 +239,8 @@ def forget_holder(draft: Draft, rank: int, holder: Replica) -> None:
     """Its holder leaves, or is gone: it waits for no place, and has not to be replaced any more."""
     if holder.state is REQUESTED:
         draft.requested = draft.requested.discard(rank)
-    if is_outdated(draft, rank, holder):
+    rollout = draft.rollout
+    if (rollout.running.size or rollout.unstarted.size) and is_outdated(draft, rank, holder):
         note_outdated(draft, RankSet.discard, rank, holder)
     if draft.bundles.misfits.size:
         bundles.forget_misfit(draft, rank)

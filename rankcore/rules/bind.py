@@ -68,9 +68,10 @@ def bind(draft: Draft) -> None:
     if draft.rollout.surging.size:
         _employ_successors(draft, packs)
     if draft.spec.placement is None and draft.placed:  # 3
-        highest = max(draft.replicas[placed].slot or 0 for placed in draft.placed)
-        if slots.lowest_lacking(draft) < highest:
+        highest = max([draft.replicas[placed].slot or 0 for placed in draft.placed])
+        if len(draft.slots) < draft.spec.target_replicas:
             _open_missing(draft, len(draft.placed), highest)
+        if slots.is_startable_below(draft, highest):
             for placed in draft.those(draft.placed):
                 _take_lowest_rank(draft, placed)
     if draft.rollout.surging.size and kept_rank_lacks_place(draft):  # 4
@@ -160,7 +161,7 @@ def _lowest_startable(draft: Draft, placed: Replica, below: int) -> int:
     """The lowest vacant rank for which one like this would be started now; if there is none, this bound."""
     startable = draft.ready if draft.recipe is not None else RankSet()
     for rank in takewhile(below.__gt__, startable):
-        if draft.taken.count(rank) == 1 and draft.recipe_of(rank).generation == placed.generation:
+        if draft.taken.count(rank) == 1 and placed.is_of(draft.recipe_of(rank)):
             return rank
     return below
 
@@ -206,7 +207,7 @@ def succeed(draft: Draft, donor: int, rank: int, because: str) -> None:
     slots.set_successor(draft, donor, None)
     if successor.state is REQUESTED:
         replicas.disarm_start_timer(draft, successor)
-        successor = replicas.change(draft, successor, start_timer=NO_TIMER)
+        successor = replicas.write(draft, replace(successor, start_timer=NO_TIMER))
     successor = replicas.assign(draft, successor, slot=rank)
     slots.seat(draft, rank, successor)
     if successor.state in slots.INITIALISABLE:
@@ -228,7 +229,7 @@ def await_successor(draft: Draft, rank: int, successor: Replica) -> None:
         slots.set_stoppable(draft, rank)
     else:
         timer = replicas.arm_patience(draft, successor.replica_id)
-        replicas.change(draft, successor, since=draft.clock, start_timer=timer)
+        replicas.write(draft, replace(successor, since=draft.clock, start_timer=timer))
 
 
 def dismiss_surplus(draft: Draft) -> None:

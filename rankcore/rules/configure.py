@@ -44,8 +44,13 @@ def change_build(draft: Draft, spec: DeploymentSpec, failed: Replica | None = No
         failed: Whose failure is the reason, if any: it is gone, or about to be killed, and not told to stop as well.
     """
     other_build = spec.build != draft.spec.build
+    from_all = spec.version != draft.spec.version and not spec.partition and slots.are_alike(draft)
     draft.spec = spec
-    slots.begin_rollout(draft)
+    runs: list[Replica] = []
+    if from_all:  # the usual update: 2 instead of 8 ms, at 10,000 replicas and with a surge of 100
+        slots.replace_all(draft)
+    else:
+        runs = slots.begin_rollout(draft)
     draft.configs = draft.configs.set(spec.config_id, spec.user_config)
     fresh_from = draft.kept_below if other_build else draft.spec.target_replicas
     draft.ready = RankSet.of(rank for rank in draft.vacant if rank >= fresh_from or not slots.is_resting(draft, rank))
@@ -59,8 +64,8 @@ def change_build(draft: Draft, spec: DeploymentSpec, failed: Replica | None = No
         if draft.proven is not None:
             change_config(draft, draft.proven)
         return
-    holders = change_config(draft, spec)
-    if any(replica.build == spec.build and budget.is_available(draft, replica) for replica in holders):
+    same = change_config(draft, spec, runs)
+    if any(replica.build == spec.build and budget.is_available(draft, replica) for replica in same):
         draft.proven = spec
     elif draft.previous is not None and draft.previous.build == spec.build:
         draft.proven = draft.previous
@@ -69,13 +74,18 @@ def change_build(draft: Draft, spec: DeploymentSpec, failed: Replica | None = No
 def _check_uninitialised(draft: Draft, rank: int) -> None:
     """Who is of a generation that nobody is initialised with now would wait for ever, since no update stops it."""
     holder = slots.holder_of(draft, rank)
-    if holder.told is None and holder.generation != draft.recipe_of(rank).generation:
+    if holder.told is None and not holder.is_of(draft.recipe_of(rank)):
         leaving.stop(draft, holder, REFILL, "2.3", "not initialised yet, and of a generation that is not wanted here")
 
 
-def change_config(draft: Draft, wanted: DeploymentSpec) -> list[Replica]:
-    """Find who needs the user_config that is wanted from now on: O(N). Returns who holds a slot and runs its version."""
-    holders = [holder for holder in slots.holders(draft, slots.RUNNING) if holder.version == wanted.version]
+def change_config(draft: Draft, wanted: DeploymentSpec, runs: list[Replica] | None = None) -> list[Replica]:
+    """Find who needs the user_config that is wanted from now on: O(N). Returns who holds a slot and runs its version.
+
+    Args:
+        runs: Who holds a slot and runs, if that is known already.
+    """
+    those = slots.holders(draft, slots.RUNNING) if runs is None else runs
+    holders = [each for each in those if each.version == wanted.version]
     losers = [loser for loser in draft.those(draft.recovery.losers) if loser.state in slots.RUNNING]
     draft.rollout = replace(draft.rollout, stale_config=EMPTY, configs_from=0)
     prepare.look_at_all(draft)
@@ -87,13 +97,14 @@ def change_config(draft: Draft, wanted: DeploymentSpec) -> list[Replica]:
 def notice_config(draft: Draft, replica: Replica) -> None:
     """Remember a replica that came up with another user_config than the one in force, and is to have that."""
     wanted = draft.recipe
-    if wanted is not None:
+    if wanted is not None and replica.config_id != wanted.config_id:
         _notice(draft, replica, wanted)
 
 
 def _notice(draft: Draft, replica: Replica, wanted: DeploymentSpec) -> None:
-    kept = replica.slot is not None and replica.slot < draft.kept_below
-    if replica.version == wanted.version and replica.config_id != wanted.config_id and not kept:
+    if replica.config_id == wanted.config_id or replica.version != wanted.version:
+        return
+    if replica.slot is None or replica.slot >= draft.kept_below:
         noticed = draft.rollout.stale_config.set(replica.replica_id, replica.birth)
         draft.rollout = replace(draft.rollout, stale_config=noticed)
 

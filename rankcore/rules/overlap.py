@@ -60,8 +60,8 @@ def is_wanted(draft: Draft) -> bool:
 
 def publish(draft: Draft, replica: Replica) -> Replica:
     """A replica whose user code is up takes requests from now on, before it runs (1). Returns its new record."""
-    routed = replicas.change(draft, replica, **readiness.begin_early(draft, replica))
-    replicas.begin_to_serve(draft, replica, routed)
+    routed = replicas.write(draft, replace(replica, **readiness.begin_early(draft, replica)))
+    replicas.begin_to_serve(draft, routed)
     return routed
 
 
@@ -77,7 +77,7 @@ def check_successor(draft: Draft, rank: int) -> None:
     successor, rollout = draft.replicas[successor_id], draft.rollout
     updates = draft.status is not DEPLOY_FAILED  # else nothing is updated, and successors are for evictions alone
     wanted = (updates and slots.is_outdated(draft, rank, holder)) or rank in draft.evictions.ranks
-    if successor.generation != draft.recipe_of(rank).generation or not wanted or has_to_go(draft, successor):
+    if not successor.is_of(draft.recipe_of(rank)) or not wanted or has_to_go(draft, successor):
         leaving.dismiss_successor(draft, rank, "its generation is no longer wanted here")
     elif rank in rollout.unwanted:
         draft.rollout = replace(rollout, unwanted=rollout.unwanted.discard(rank), stoppable=rollout.stoppable.add(rank))
@@ -136,7 +136,7 @@ def adopts_all_the_same(draft: Draft, holder: Replica) -> bool:
 
 def initialize(draft: Draft, holder: Replica, rank: ReplicaRank, recipe: DeploymentSpec) -> None:
     """Tell a slot's holder its first ranks. Below the partition it is no longer outdated with that."""
-    was_outdated = slots.is_outdated(draft, rank.rank, holder)
     told = messages.initialize(draft, holder, rank, recipe)
-    if was_outdated and not slots.is_outdated(draft, rank.rank, told):
-        slots.note_outdated(draft, RankSet.discard, rank.rank, holder)
+    if rank.rank < draft.spec.partition and slots.is_outdated(draft, rank.rank, holder):
+        if not slots.is_outdated(draft, rank.rank, told):
+            slots.note_outdated(draft, RankSet.discard, rank.rank, holder)

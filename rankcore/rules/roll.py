@@ -6,6 +6,7 @@ serve, since it does not run yet or is unready (V16), goes first and at no cost.
 """
 
 from collections.abc import Iterator
+from itertools import takewhile
 
 from rankcore.book import slots
 from rankcore.draft import Draft
@@ -13,7 +14,7 @@ from rankcore.rankset import RankSet
 from rankcore.rules import budget, leaving, static
 from rankcore.rules.bind import kept_rank_lacks_place, start_successor
 from rankcore.rules.fill import PACK, has_room
-from rankcore.values import DEPLOY_FAILED, DRAINING, REFILL
+from rankcore.values import DEPLOY_FAILED, REFILL
 
 RULE = "2.3"
 LOWEST_RANK = "lowest_rank"
@@ -75,15 +76,15 @@ def _without_successor_first(draft: Draft, ranks: RankSet) -> Iterator[int]:
     if draft.spec.update_order == LOWEST_RANK:
         above = surging.highest() + 1
         yield from ranks.members_from(above)
-        yield from (rank for rank in ranks if rank < above)
+        yield from takewhile(above.__gt__, ranks.members_from(but=surging))
     else:
-        yield from (rank for rank in ranks.descending() if rank not in surging)
+        yield from ranks.descending(but=surging)
 
 
-def _ordered(draft: Draft, ranks: RankSet, *, from_the_other_end: bool = False) -> Iterator[int]:
-    """In the order in which the spec wants ranks to be updated (V11)."""
+def _ordered(draft: Draft, ranks: RankSet, but: RankSet | None = None, *, from_the_other_end: bool = False) -> Iterator[int]:
+    """In the order in which the spec wants ranks to be updated (V11), but for those of another set."""
     ascending = (draft.spec.update_order == LOWEST_RANK) is not from_the_other_end
-    return iter(ranks) if ascending else ranks.descending()
+    return ranks.members_from(but=but) if ascending else ranks.descending(but)
 
 
 def _left_to_eviction(draft: Draft) -> set[int]:
@@ -121,8 +122,8 @@ def _in_order(draft: Draft) -> Iterator[int]:
     back nowhere: its node is cordoned, and no other has room.
     """
     misfits, evicted = draft.bundles.misfits, _left_to_eviction(draft)
-    for rank in _ordered(draft, draft.rollout.stoppable):
-        if rank not in evicted and slots.holder_of(draft, rank).state is not DRAINING:
+    for rank in _ordered(draft, draft.rollout.stoppable.common(draft.rollout.running)):  # the others drain, or are evicted
+        if rank not in evicted:
             yield rank
     static_ranks = draft.spec.static_placement is not None  # they have no other place to be evicted to
     for rank in draft.bundles.movable:
@@ -132,8 +133,8 @@ def _in_order(draft: Draft) -> Iterator[int]:
     rest = RankSet() if hands_over and not kept_rank_lacks_place(draft) else draft.rollout.running
     elsewhere: int | None = None
     packs = draft.spec.placement == PACK
-    for rank in _ordered(draft, rest, from_the_other_end=bool(draft.spec.surge_max)):
-        waits = rank in draft.rollout.surging or rank in misfits or rank in evicted
+    for rank in _ordered(draft, rest, draft.rollout.surging, from_the_other_end=bool(draft.spec.surge_max)):
+        waits = rank in misfits or rank in evicted
         if waits or slots.is_resting(draft, rank):
             continue
         if packs and _is_on_cordoned_node(draft, rank):  # what it leaves is lost: it takes room elsewhere

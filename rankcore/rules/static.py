@@ -245,7 +245,7 @@ def next_of_ring(draft: Draft) -> int | None:
 
 def _is_under_way(draft: Draft) -> bool:
     """Whether a slot's holder starts or leaves."""
-    return next(slots.holders(draft, slots.UNSTARTED | {DRAINING}), None) is not None
+    return bool(slots.holders(draft, slots.UNSTARTED | {DRAINING}))
 
 
 def _held_up(draft: Draft) -> set[int]:
