@@ -45,7 +45,7 @@ CONTRACT = (
         "2.4",
         "a command is repeated although a later one of the same replica has its own time",
         "rankcore/book/replicas.py",
-        "draft.unacknowledged = draft.unacknowledged.discard(old.repeat_timer)\n    number",
+        "draft.unacknowledged = draft.unacknowledged.discard(replica.repeat_timer)\n    number",
         "pass\n    number",
     ),
     Mutant(

@@ -34,8 +34,8 @@ EVICTIONS = (
         "V14",
         "an update stops a replica whose room is on a cordoned node",
         "rankcore/rules/roll.py",
-        " or rank in misfits or rank in evicted\n",
-        " or rank in misfits\n",
+        "        waits = rank in misfits or rank in evicted\n",
+        "        waits = rank in misfits\n",
     ),
     Mutant(
         "nobody-wakes-for-a-deadline",

@@ -35,7 +35,7 @@ FAILURES = (
         "2.3",
         "the crash of a replica that an update is to replace has the failed new version tried again at once",
         FAILURES_RULES,
-        "    if build not in (started_with.build, draft.spec.build):\n",
+        "    if build != started_with.build and (started_with is draft.spec or build != draft.spec.build):\n",
         "    if replica.version not in (build[0], draft.spec.version):\n",
     ),
     Mutant(
@@ -59,15 +59,15 @@ FAILURES = (
         "V7",
         "what waits for min_ready_s is not what the core asks to be woken for",
         "rankcore/rules/timeouts.py",
-        "    if len(draft.maturing):\n",
-        "    if len(draft.maturing) > len(draft.replicas):\n",
+        "    if draft.maturing.items:\n",
+        "    if len(draft.maturing.items) > len(draft.replicas):\n",
     ),
     Mutant(
         "one-is-enough-for-healthy",
         "V7",
         "a spec is what a rollback goes to once one replica has proven it",
         "rankcore/rules/conclude.py",
-        "proven.build == spec.build and not len(draft.maturing) and",
+        "proven.build == spec.build and not draft.maturing.items and",
         "proven.build == spec.build and",
     ),
     Mutant(
