@@ -146,9 +146,7 @@ def run(quick: bool) -> None:
         for hand_over in ("none", "prepared")
         for size in (QUICK_SIZES if quick else SIZES)
     ]
-    print(
-        f"An update with max_surge={SURGE}: microseconds a command, the first time and at its least; each the least of several runs"
-    )
+    print(f"An update with max_surge={SURGE}: microseconds a command, the first time and at its least, of several runs")
     rows = []
     for each in found:
         few = next(one for one in found if one["hand_over"] == each["hand_over"])
