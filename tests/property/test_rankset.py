@@ -57,6 +57,14 @@ def test_every_question_has_the_answer_of_a_set(start, bound, low):
         assert found.lowest() == min(start)
 
 
+@given(start=members(), other=members(), bound=NUMBERS)
+def test_two_sets_are_compared_word_by_word(start, other, bound):
+    found, others = RankSet.of(start), RankSet.of(other)
+    check(found.common(others), start & other)
+    assert list(found.members_from(bound, others)) == sorted(number for number in start - other if number >= bound)
+    assert list(found.descending(others)) == sorted(start - other, reverse=True)
+
+
 @given(start=members())
 def test_taking_the_lowest_takes_one_after_the_other(start):
     found, expected = RankSet.of(start), sorted(start)
