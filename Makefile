@@ -97,11 +97,12 @@ lint: $(TEST) ## Check style, format, types and import boundaries
 mutants: $(TEST) ## Plant bugs in the core, one at a time, and see which tests notice; MUTANTS_ARGS=... is handed on
 	$(BIN)/python -m mutants $(MUTANTS_ARGS)
 
-docs: $(SIM) ## Write what is made of the code: promises, life cycles, incidents, the scenario reference, the pictures of the tutorial
+docs: $(TEST) ## Write what is made of the code: promises, life cycles, incidents, the scenario reference, the names of Ray Serve, pictures
 	$(BIN)/python docs/make_promises.py
 	$(BIN)/python docs/make_lifecycle.py
 	$(BIN)/python docs/make_incidents.py
 	$(BIN)/python docs/make_reference.py
+	$(BIN)/python docs/make_serve_compatibility.py
 	$(BIN)/python docs/make_pictures.py
 
 clean: ## Remove the environment and everything that was built

@@ -110,7 +110,7 @@ class Draft(TableFields, kw_only=True, gc=False):
         """Which generation and user_config a replica is started with in a slot. Where there is no recipe: what failed."""
         if rank < self.spec.partition and self.previous is not None:
             return self.previous
-        return self.recipe or self.spec
+        return self.spec if self.status is not DEPLOY_FAILED or self.proven is None else self.proven
 
     def those(self, ids: Ids) -> Iterator[Replica]:
         """These replicas, the oldest first, each as it is when its turn comes."""

@@ -112,8 +112,9 @@ class RankSet(Struct, frozen=True, gc=False):
 
     def lowest(self) -> int:
         """The smallest member. Ask only a set that has one."""
-        if self.low:
-            return _lowest_bit(self.low)
+        low = self.low
+        if low:
+            return (low & -low).bit_length() - 1
         index = _lowest_bit(self.some)
         return index << SHIFT | _lowest_bit(self.words[index])
 

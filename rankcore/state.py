@@ -120,6 +120,10 @@ class Replica(Struct, frozen=True, gc=False):
         """Version and restart token: what is replaced where another one is wanted."""
         return self.version, self.restart_token
 
+    def is_of(self, spec: DeploymentSpec) -> bool:
+        """Whether it is of this spec's generation."""
+        return self.version == spec.version and self.restart_token == spec.restart_token
+
     @property
     def build(self) -> tuple[str, str | None]:
         """Version and configuration that it runs."""

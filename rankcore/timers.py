@@ -53,12 +53,14 @@ class Queue(Struct, Generic[T], frozen=True, gc=False):
     def discard(self, number: int) -> "Queue[T]":
         """Without the entry of this number, if it is still there."""
         items = self.items
-        if number not in items:
+        if number < self.head or number not in items:
             return self
         if len(items) == 1:
             return Queue(EMPTY, self.tail, self.tail)
-        rest = items.delete(number)
-        return Queue(rest, self.head if number != self.head else _first_of(rest, number + 1), self.tail)
+        rest, head = items.delete(number), self.head
+        if number == head:
+            head = number + 1 if number + 1 in rest else _first_of(rest, number + 2)
+        return Queue(rest, head, self.tail)
 
 
 def _first_of(items: PMap[int, T], head: int) -> int:

@@ -14,6 +14,7 @@ from rankcore.values import (
     PREPARING,
     RECOVERING,
     REQUESTED,
+    UPDATING,
     DeploymentStatus,
     ReplicaState,
 )
@@ -30,11 +31,9 @@ UNDECIDED = (DEPLOY_FAILED, DELETING, DELETED)
 
 def is_under_way(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableFields") -> bool:
     """Whether something is to be replaced or reconfigured, and the partition lets it; or a recovery has still to find out."""
-    if status is RECOVERING:
-        return True
-    if status in UNDECIDED or not is_changing(spec, status, tables):
-        return False
-    return tables.previous is None or spec.partition < spec.target_replicas
+    if status is not UPDATING and (status is RECOVERING or status in UNDECIDED):
+        return status is RECOVERING
+    return is_changing(spec, status, tables) and (tables.previous is None or spec.partition < spec.target_replicas)
 
 
 def is_behind(tables: "TableFields") -> bool:
@@ -45,19 +44,18 @@ def is_behind(tables: "TableFields") -> bool:
 
 def is_changing(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableFields") -> bool:
     """Whether somebody is behind, or not as many as are wanted run all of the spec yet; evictions keep up no update."""
-    if is_behind(tables):
-        return True
-    if status is not DeploymentStatus.UPDATING:
-        return False
-    serving = tables.available - tables.early  # who is there early, and all run, succeeds somebody who is evicted
-    all_run = serving == spec.target_replicas == len(tables.slots) and not tables.configuring and not _matures(tables)
-    return not all_run or tables.bundles.misfits.size > 0
+    if status is UPDATING:
+        serving = tables.available - tables.early  # who is there early, and all run, succeeds somebody who is evicted
+        all_run = serving == spec.target_replicas == len(tables.slots) and not tables.configuring and not _matures(tables)
+        if not all_run or tables.bundles.misfits.size:
+            return True
+    return is_behind(tables)
 
 
 def _matures(tables: "TableFields") -> bool:
     """Whether somebody who runs has not been ready for long enough yet. O(1) but while somebody is there early."""
     if not tables.early:
-        return bool(len(tables.maturing))
+        return bool(tables.maturing.items)
     return any(tables.replicas[each.replica_id].state in RUN for each in tables.maturing.items.values())
 
 

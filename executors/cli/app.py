@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from executors.cli.commands.autoscale_backtest import autoscale_backtest
+from executors.cli.commands.build import build
 from executors.cli.commands.check import check
 from executors.cli.commands.compare import compare
 from executors.cli.commands.delete import delete
@@ -19,6 +20,7 @@ from executors.cli.commands.rollouts import pause, promote, restart, resume, ret
 from executors.cli.commands.run import run
 from executors.cli.commands.scale import scale
 from executors.cli.commands.schema import schema
+from executors.cli.commands.shutdown import shutdown
 from executors.cli.commands.simulate import simulate
 from executors.cli.commands.status import status
 from executors.cli.commands.swarm import swarm
@@ -42,7 +44,7 @@ app = typer.Typer(
 )
 COMMANDS = (
     *(simulate, fork, compare, sweep, autoscale_backtest, explain, plan, replay, check, swarm, schema),
-    *(run, status, delete, deploy, scale, evict, where, upgrade),
+    *(run, build, deploy, status, delete, shutdown, scale, evict, where, upgrade),
     *(restart, pause, promote, resume, rollback, retry),
     *(cordon, uncordon, drain, replace),
 )

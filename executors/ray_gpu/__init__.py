@@ -75,7 +75,11 @@ if TYPE_CHECKING:
     from executors.ray_gpu.requests.handle import DeploymentHandle
     from executors.ray_gpu.requests.multiplexing import multiplexed
     from executors.ray_gpu.requests.request_context import RequestContext, get_multiplexed_model_id, get_request_context
-    from executors.ray_gpu.requests.response import DeploymentResponse, DeploymentResponseGenerator
+    from executors.ray_gpu.requests.response import (
+        DeploymentBroadcastResponse,
+        DeploymentResponse,
+        DeploymentResponseGenerator,
+    )
     from executors.ray_gpu.static_placement import StaticPlacementConfig
     from executors.ray_gpu.worker.declaration import Residency
     from executors.ray_gpu.worker.options import MemoryOptions
@@ -87,6 +91,7 @@ _HOMES = {
     "CallError": "executors.ray_gpu.errors",
     "DeadlineError": "executors.ray_gpu.errors",
     "Deployment": "executors.ray_gpu.declaration",
+    "DeploymentBroadcastResponse": "executors.ray_gpu.requests.response",
     "DeploymentFailedError": "executors.ray_gpu.errors",
     "DeploymentHandle": "executors.ray_gpu.requests.handle",
     "DeploymentResponse": "executors.ray_gpu.requests.response",
@@ -156,6 +161,7 @@ __all__ = [
     "CallError",
     "DeadlineError",
     "Deployment",
+    "DeploymentBroadcastResponse",
     "DeploymentFailedError",
     "DeploymentHandle",
     "DeploymentResponse",

@@ -24,8 +24,8 @@ def begin(draft: Draft, replica: Replica) -> dict[str, Any]:
         if replica.ready_at + draft.spec.min_ready_s <= draft.clock:
             notice_available(draft, replica)
         return {}
-    if replica.replica_id in draft.configuring:
-        draft.configuring = without(draft.configuring, replica.replica_id)
+    if draft.configuring and replica.replica_id in draft.configuring:
+        draft.configuring = draft.configuring.delete(replica.replica_id)
         draft.progressed = True
     timer = _enter(draft, replica.replica_id, draft.clock)
     if timer == NO_TIMER:
@@ -35,7 +35,7 @@ def begin(draft: Draft, replica: Replica) -> dict[str, Any]:
 
 def notice_available(draft: Draft, replica: Replica) -> None:
     """A replica has been ready, or prepared, for `min_ready_s`: where it is what an update wants, that comes forward (V9)."""
-    if replica.generation == draft.spec.generation:
+    if replica.is_of(draft.spec):
         draft.progressed = True
 
 

@@ -9,7 +9,6 @@ from rankcore.book.nodes import GLOBAL, beliefs
 from rankcore.commands import Command
 from rankcore.draft import Draft
 from rankcore.lifecycle import REPLICA_MOVES, Loss
-from rankcore.rankset import RankSet
 from rankcore.state import Replica, Unready, without
 from rankcore.timers import Sent
 from rankcore.values import PREPARED, RELEASE, REQUESTED, ReplicaId
@@ -30,19 +29,23 @@ def add(draft: Draft, replica: Replica) -> None:
         bundles.occupy(draft, replica)
 
 
-def change(draft: Draft, old: Replica, **changes: Any) -> Replica:
-    """Write a replica's new record. What else its change concerns is written by what changes it. Returns the record."""
-    new = replace(old, **changes)
+def write(draft: Draft, new: Replica) -> Replica:
+    """Put a replica's new record in place of its old one. What else that concerns is written by who makes it. Returns it.
+
+    Records are made by their makers: handing on keywords, twice, takes six times as long (1.5 against 0.2 us, measured).
+    """
     draft.replicas = draft.replicas.set(new.replica_id, new)
     return new
 
 
-def answered(draft: Draft, old: Replica, **changes: Any) -> Replica:
-    """A replica has done what it was told: that is not repeated, and compaction does not wait for it. Returns the record."""
-    draft.unacknowledged = draft.unacknowledged.discard(old.repeat_timer)
+def answered(draft: Draft, new: Replica) -> Replica:
+    """A replica has done what it was told, as its record says: that is not repeated, and compaction does not wait for it."""
+    assert new.pending is None, f"{new.replica_id} has done what it was told, and is still told it"
+    draft.unacknowledged = draft.unacknowledged.discard(new.repeat_timer)
     if draft.compaction_waits_for:
-        draft.compaction_waits_for = without(draft.compaction_waits_for, old.replica_id)
-    return change(draft, old, pending=None, **changes)
+        draft.compaction_waits_for = without(draft.compaction_waits_for, new.replica_id)
+    draft.replicas = draft.replicas.set(new.replica_id, new)
+    return new
 
 
 def begin_to_run(draft: Draft, old: Replica, new: Replica) -> None:
@@ -52,31 +55,31 @@ def begin_to_run(draft: Draft, old: Replica, new: Replica) -> None:
         draft.unready = draft.unready.set(new.replica_id, new.birth)
         if old.routed:
             routes.leave(draft, old)
-        _follow_serving(draft, old, new)
+        _follow_serving(draft, new)
     elif old.routed:
         routes.renew(draft, new.replica_id)
     else:
-        begin_to_serve(draft, old, new)
+        begin_to_serve(draft, new)
 
 
-def begin_to_serve(draft: Draft, old: Replica, new: Replica) -> None:
+def begin_to_serve(draft: Draft, new: Replica) -> None:
     """A replica takes requests from now on, as its new record says."""
     routes.enter(draft, new)
-    _follow_serving(draft, old, new)
+    if draft.rollout.unstarted.size:
+        _follow_serving(draft, new)
 
 
-def _follow_serving(draft: Draft, old: Replica, new: Replica) -> None:
+def _follow_serving(draft: Draft, new: Replica) -> None:
     """An update replaces who serves, or has started, otherwise than who has not."""
-    rank = new.slot
-    if rank is not None and slots.is_outdated(draft, rank, new) and draft.slots[rank].holder == new.replica_id:
-        slots.note_outdated(draft, RankSet.discard, rank, old)
-        slots.note_outdated(draft, RankSet.add, rank, new)
+    rank, rollout = new.slot, draft.rollout
+    if rank is not None and rank in rollout.unstarted and draft.slots[rank].holder == new.replica_id:
+        draft.rollout = replace(rollout, unstarted=rollout.unstarted.discard(rank), running=rollout.running.add(rank))
 
 
 def become_unready(draft: Draft, old: Replica, unready: Unready, readiness_at: float) -> None:
     """A replica that runs takes no requests from now on, and is not available (V16)."""
     waits = readiness.suspend(draft, old)
-    change(draft, old, unready=unready, readiness_at=readiness_at, routed=False, **waits)
+    write(draft, replace(old, unready=unready, readiness_at=readiness_at, routed=False, **waits))
     draft.unready = draft.unready.set(old.replica_id, old.birth)
     routes.leave(draft, old)
 
@@ -84,10 +87,10 @@ def become_unready(draft: Draft, old: Replica, unready: Unready, readiness_at: f
 def become_ready_again(draft: Draft, old: Replica, at: float) -> Replica:
     """A replica that was unready takes requests again, and has to be ready anew for `min_ready_s`. Returns its record."""
     draft.unready = draft.unready.delete(old.replica_id)
-    ready = change(draft, old, unready=None, readiness_at=at)
+    ready = write(draft, replace(old, unready=None, readiness_at=at))
     # Who owes a user_config is ready with that.
     begins = {} if ready.ready_at is None else readiness.begin(draft, ready)
-    serves = change(draft, ready, routed=True, **begins)
+    serves = write(draft, replace(ready, routed=True, **begins))
     routes.enter(draft, serves)
     return serves
 
@@ -111,7 +114,7 @@ def begin_to_leave(draft: Draft, old: Replica, new: Replica) -> None:
 
 def assign(draft: Draft, old: Replica, **changes: Any) -> Replica:
     """Let a replica have another slot, or none, or give its own back when it ends. Returns its new record."""
-    new = change(draft, old, **changes)
+    new = write(draft, replace(old, **changes))
     retake(draft, old, new)
     if new.bundles and new.slot != old.slot:
         bundles.recheck_owners(draft, new)
@@ -222,15 +225,15 @@ def exchange(draft: Draft, *pair: int) -> None:
                 slots.note_arrived(draft, rank)
             if before in rollout.stoppable:
                 slots.set_stoppable(draft, rank)
-            if before in rollout.unwanted:  # pragma: no cover (a swap in the step in which it is not wanted any more)
+            if before in rollout.unwanted:
                 slots.set_unwanted(draft, rank)
 
 
-def ask(draft: Draft, old: Replica, command: Command, **changes: Any) -> Replica:
-    """Give a replica a command, to be repeated until it is acknowledged. Returns the replica's new record."""
-    draft.unacknowledged = draft.unacknowledged.discard(old.repeat_timer)
-    number = give(draft, old.replica_id, command)
-    return change(draft, old, pending=command, sent_at=draft.clock, repeat_timer=number, **changes)
+def ask(draft: Draft, replica: Replica, command: Command) -> Replica:
+    """Give a replica a command, to be repeated until it is acknowledged. Returns its record, which is new but for that."""
+    draft.unacknowledged = draft.unacknowledged.discard(replica.repeat_timer)
+    number = give(draft, replica.replica_id, command)
+    return write(draft, replace(replica, pending=command, sent_at=draft.clock, repeat_timer=number))
 
 
 def give(draft: Draft, replica_id: ReplicaId, command: Command) -> int:

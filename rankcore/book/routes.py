@@ -43,10 +43,6 @@ def routed(replicas: Mapping[ReplicaId, Replica]) -> tuple[ReplicaId, ...]:
     return tuple(replica.replica_id for replica in sorted(on_routes, key=attrgetter("birth")))
 
 
-def changes(draft: Draft) -> tuple[tuple[ReplicaId, ...], tuple[ReplicaId, ...]]:
-    """Who is to be published as on the routes, and as off them, in this step, the oldest first."""
-    return _in_order_of_age(draft.routes_added), _in_order_of_age(draft.routes_removed)
-
-
-def _in_order_of_age(replica_ids: Mapping[ReplicaId, object]) -> tuple[ReplicaId, ...]:
+def oldest_first(replica_ids: Mapping[ReplicaId, object]) -> tuple[ReplicaId, ...]:
+    """Those that enter or leave the routes in a step, in the order in which they are published."""
     return tuple(sorted(replica_ids, key=age_key)) if len(replica_ids) > 1 else tuple(replica_ids)

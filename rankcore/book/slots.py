@@ -177,19 +177,16 @@ def begin_rollout(draft: Draft) -> None:
 
 def is_outdated(draft: Draft, rank: int, holder: Replica) -> bool:
     """Whether a slot's holder, if it stays, is to be replaced by one of another generation."""
-    if rank < draft.kept_below:  # only who is not initialised yet: it would wait for that for ever
-        return holder.told is None and holder.generation != draft.recipe_of(rank).generation
-    spec = draft.spec
-    return holder.version != spec.version or holder.restart_token != spec.restart_token
+    if draft.spec.partition and rank < draft.kept_below:  # only who is not initialised yet: it would wait for that for ever
+        return holder.told is None and not holder.is_of(draft.recipe_of(rank))
+    return not holder.is_of(draft.spec)
 
 
-def lowest_lacking(draft: Draft) -> int:
-    """The lowest rank that nobody has, that could be started now, or whose holder has no place: O(1)."""
-    lowest = draft.taken.lowest_free()
-    for lacking in (draft.requested, draft.ready):
-        if lacking.size:
-            lowest = min(lowest, lacking.lowest())
-    return lowest
+def is_startable_below(draft: Draft, bound: int) -> bool:
+    """Whether a slot below this rank could be started now, or has a holder without a place: O(1)."""
+    if draft.requested.size and draft.requested.lowest() < bound:
+        return True
+    return draft.ready.size > 0 and draft.ready.lowest() < bound
 
 
 def holders(draft: Draft, states: frozenset[ReplicaState]) -> Iterator[Replica]:
@@ -217,7 +214,8 @@ def forget_holder(draft: Draft, rank: int, holder: Replica) -> None:
     """Its holder leaves, or is gone: it waits for no place, and has not to be replaced any more."""
     if holder.state is REQUESTED:
         draft.requested = draft.requested.discard(rank)
-    if is_outdated(draft, rank, holder):
+    rollout = draft.rollout
+    if (rollout.running.size or rollout.unstarted.size) and is_outdated(draft, rank, holder):
         note_outdated(draft, RankSet.discard, rank, holder)
     if draft.bundles.misfits.size:
         bundles.forget_misfit(draft, rank)

@@ -57,7 +57,7 @@ def compact(draft: Draft, at_rest: bool) -> None:
     movers = sorted([draft.replicas[replica_id] for replica_id in shift.movers()], key=attrgetter("birth"))
     owing = {mover.replica_id: mover.birth for mover in movers if mover.pending is not None}
     draft.compaction_waits_for = PMap(owing)  # 1
-    if any(takes_config_along(draft, mover) for mover in movers):
+    if draft.rollout.stale_config and any(takes_config_along(draft, mover) for mover in movers):
         return  # 5
     if owing or (at_rest and next(above, None) is not None):
         return  # 3

@@ -27,7 +27,7 @@ def _is_on_trial(draft: Draft) -> bool:
     """Whether a user_config is not acknowledged, or not all have been ready for long enough on another build than before."""
     if draft.configuring or draft.rollout.stale_config:
         return True
-    return len(draft.maturing) > 0 and draft.previous is not None and draft.previous.build != draft.spec.build
+    return bool(draft.maturing.items) and draft.previous is not None and draft.previous.build != draft.spec.build
 
 
 def conclude(draft: Draft, at_rest: bool) -> None:
@@ -62,7 +62,7 @@ def _settle(draft: Draft) -> None:
         draft.reach(Milestone.SETTLED, "all replicas run the current version")
     spec, proven = draft.spec, draft.proven
     if draft.previous is not spec and draft.status is HEALTHY:
-        if proven is not None and proven.build == spec.build and not len(draft.maturing) and not draft.kept_below:
+        if proven is not None and proven.build == spec.build and not draft.maturing.items and not draft.kept_below:
             draft.previous = spec
         kept = (spec, proven, draft.previous)
         draft.configs = PMap({each.config_id: each.user_config for each in kept if each is not None})
@@ -89,7 +89,7 @@ def _publish_routes(draft: Draft) -> None:
         added = routes.routed(draft.replicas)
         removed: tuple[ReplicaId, ...] = ()
     else:
-        added, removed = routes.changes(draft)
+        added, removed = routes.oldest_first(draft.routes_added), routes.oldest_first(draft.routes_removed)
     draft.commands.append(PublishRoutes(added, removed, draft.next_revision(), draft.epoch))
 
 

@@ -69,7 +69,7 @@ def change_build(draft: Draft, spec: DeploymentSpec, failed: Replica | None = No
 def _check_uninitialised(draft: Draft, rank: int) -> None:
     """Who is of a generation that nobody is initialised with now would wait for ever, since no update stops it."""
     holder = slots.holder_of(draft, rank)
-    if holder.told is None and holder.generation != draft.recipe_of(rank).generation:
+    if holder.told is None and not holder.is_of(draft.recipe_of(rank)):
         leaving.stop(draft, holder, REFILL, "2.3", "not initialised yet, and of a generation that is not wanted here")
 
 
@@ -87,13 +87,14 @@ def change_config(draft: Draft, wanted: DeploymentSpec) -> list[Replica]:
 def notice_config(draft: Draft, replica: Replica) -> None:
     """Remember a replica that came up with another user_config than the one in force, and is to have that."""
     wanted = draft.recipe
-    if wanted is not None:
+    if wanted is not None and replica.config_id != wanted.config_id:
         _notice(draft, replica, wanted)
 
 
 def _notice(draft: Draft, replica: Replica, wanted: DeploymentSpec) -> None:
-    kept = replica.slot is not None and replica.slot < draft.kept_below
-    if replica.version == wanted.version and replica.config_id != wanted.config_id and not kept:
+    if replica.config_id == wanted.config_id or replica.version != wanted.version:
+        return
+    if replica.slot is None or replica.slot >= draft.kept_below:
         noticed = draft.rollout.stale_config.set(replica.replica_id, replica.birth)
         draft.rollout = replace(draft.rollout, stale_config=noticed)
 

@@ -135,11 +135,11 @@ def _cordon(draft: Draft, node_id: NodeId, node: Node) -> None:
 
 
 def notice_placed(draft: Draft, replica: Replica) -> None:
-    """A replica came up on a node; on one where nothing new is to come, a cordon has overtaken its start."""
+    """A replica came up on a node where nothing new is to come: a cordon has overtaken its start."""
     node = draft.nodes[replica.node_id or ""]
     if node.drain is not None:
         _send_away(draft, replica, node.drain)
-    elif node.cordoned and not replica.bundles:
+    elif not replica.bundles:
         evictions.ask(draft, replica, Eviction(draft.clock, with_node=True))
 
 

@@ -56,7 +56,7 @@ def count_failure(draft: Draft, replica: Replica, because: str) -> None:
         return
     started_with = draft.recipe_of(replica.slot)
     build = replica.version, replica.config_id if replica.config_id is not None else started_with.config_id
-    if build not in (started_with.build, draft.spec.build):
+    if build != started_with.build and (started_with is draft.spec or build != draft.spec.build):
         return
     in_a_row = slot.failed_build == build and not slots.has_served_long(draft, replica)
     failures = slot.failures + 1 if in_a_row else 1
@@ -69,9 +69,9 @@ def count_failure(draft: Draft, replica: Replica, because: str) -> None:
         kind = NoteKind.BACKED_OFF if was_ready else NoteKind.START_FAILED
         because = f"{because}; failure {failures} in its slot, next start after {wait_s:g} s"
         draft.note(kind, "2.3", replica.replica_id, because, rank=replica.slot)
-    proven = draft.proven is not None and draft.proven.build == build
-    if failures >= draft.spec.max_start_failures and build == draft.spec.build and not proven:
-        _give_up_build(draft, replica, failures)
+    if failures >= draft.spec.max_start_failures and build == draft.spec.build:
+        if draft.proven is None or draft.proven.build != build:
+            _give_up_build(draft, replica, failures)
 
 
 def _give_up_build(draft: Draft, failed: Replica, failures: int) -> None:
@@ -100,8 +100,11 @@ def _unstarted(draft: Draft) -> list[int]:
     return sorted(each.slot for each in unstarted if each.slot is not None and each.slot >= draft.kept_below)
 
 
-def withdraw_found(draft: Draft) -> None:
-    """Stop what a recovery found starting on a build that was given up before; the proven one takes its place."""
+def withdraw(draft: Draft) -> None:
+    """Stop what still starts on a build that was given up, once it is not needed: the proven one takes its place.
+
+    A recovery may have found it so, or it served without a rank, and too few others did.
+    """
     for rank in _unstarted(draft):
         holder = slots.holder_of(draft, rank)
         if holder.build == draft.spec.build and not budget.is_needed(draft, holder):

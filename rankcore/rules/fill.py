@@ -28,21 +28,13 @@ def fill(draft: Draft) -> None:
             rank = _rank_for_loser(draft, loser)
             if rank is not None:
                 _move_loser(draft, loser, rank)
-    missing = _missing(draft)
-    if missing > 0 or draft.ready.size or draft.placed or draft.waiting:
-        if draft.ready.size and draft.recipe is not None:
-            _start_kept(draft)
-        if draft.placed:  # where there is no recipe, it was asked for once more
-            for placed in draft.those(draft.placed):
-                _initialize(draft, placed)
-            missing = _missing(draft)
-        if draft.recipe is not None and (missing > 0 or draft.waiting or draft.ready.size):
-            _start_newcomers(draft, missing)
-
-
-def _missing(draft: Draft) -> int:
-    """How many ranks have no slot yet, and nobody on the way to them."""
-    return draft.spec.target_replicas - len(draft.slots) - len(draft.recovery.losers) - len(draft.recovery.owed)
+    if draft.ready.size and draft.recipe is not None:
+        _start_kept(draft)
+    if draft.placed:  # where there is no recipe, it was asked for once more
+        for placed in draft.those(draft.placed):
+            _initialize(draft, placed)
+    if (len(draft.slots) < draft.spec.target_replicas or draft.waiting or draft.ready.size) and draft.recipe is not None:
+        _start_newcomers(draft)
 
 
 def on_trial_requested(draft: Draft, _event: TrialRequested) -> None:
@@ -104,8 +96,10 @@ def _start_kept(draft: Draft) -> None:
             draft.note(RANK_INHERITED, "R6", replica.replica_id, "replaces its slot's last holder", rank=rank)
 
 
-def _start_newcomers(draft: Draft, missing: int) -> None:
+def _start_newcomers(draft: Draft) -> None:
     target = draft.spec.target_replicas
+    # Ranks that have no slot yet, and nobody on the way to them.
+    missing = target - len(draft.slots) - len(draft.recovery.losers) - len(draft.recovery.owed)
     while missing > 0:
         rank = draft.taken.lowest_free()
         if rank >= target or not has_room(draft):
@@ -153,7 +147,7 @@ def start(draft: Draft, rank: int, started_with: DeploymentSpec) -> Replica:
     node_id = choose_node(draft, rank) if draft.spec.placement == PACK else None  # None: the executor is free to choose
     replica_id = replicas.new_id(draft)
     group_id, bundles = draft.spec.place_of(rank) if draft.spec.static_placement is not None else ANYWHERE
-    version, token = started_with.generation
+    version, token = started_with.version, started_with.restart_token
     command = StartReplica(replica_id, rank, version, node_id, bundles, draft.epoch, group_id, token)
     now = draft.clock
     replica = Replica(
@@ -181,17 +175,17 @@ def _initialize(draft: Draft, replica: Replica) -> None:
     node_id = replica.node_id
     assert node_id is not None, f"{replica.replica_id} is placed on no node"
     assert replica.slot is not None, f"{replica.replica_id} was started for no slot"
-    if replica.generation != draft.recipe_of(replica.slot).generation and not overlap.adopts_all_the_same(draft, replica):
+    started_with = draft.recipe_of(replica.slot)
+    if not replica.is_of(started_with) and not overlap.adopts_all_the_same(draft, replica):
         return
     if replica.slot >= draft.spec.target_replicas:
         moved = _take_lower_slot(draft, replica)
-        if moved is None:
+        if moved is None or moved.slot is None:
             return
-        replica = moved
+        replica, started_with = moved, draft.recipe_of(moved.slot)
     rank = replica.slot
     if rank is None or draft.taken.count(rank) > 1:
         return
-    started_with = draft.recipe_of(rank)
     node = draft.nodes[node_id]
     node_rank = _node_rank(draft, node_id, node)
     if draft.recovery.disputed and not nodes.believed_only_here(draft, node_id, node_rank):
@@ -205,7 +199,7 @@ def _initialize(draft: Draft, replica: Replica) -> None:
 def _take_lower_slot(draft: Draft, replica: Replica) -> Replica | None:
     """Nobody is initialised with a rank beyond the world size (R4): take the lowest that is for its generation, or wait."""
     before, free = replica.slot, draft.taken.taken.free_below(draft.spec.target_replicas)
-    rank = next((each for each in free if draft.recipe_of(each).generation == replica.generation), None)
+    rank = next((each for each in free if replica.is_of(draft.recipe_of(each))), None)
     if before is None or rank is None:
         _give_up_unless_one_may_come_free(draft, replica)
         return None
@@ -218,7 +212,7 @@ def _give_up_unless_one_may_come_free(draft: Draft, replica: Replica) -> None:
     """Below the world size all ranks without a slot are on the other side of the partition: a newcomer is to have one (V12)."""
     target = draft.spec.target_replicas
     open_ranks = (rank for rank in range(target) if rank not in draft.slots)
-    if any(draft.recipe_of(rank).generation == replica.generation for rank in open_ranks):
+    if any(replica.is_of(draft.recipe_of(rank)) for rank in open_ranks):
         return
     because = f"rank {replica.slot} is beyond the world size, and none below is for its generation"
     if budget.is_needed(draft, replica):

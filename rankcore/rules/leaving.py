@@ -32,7 +32,7 @@ def kill(draft: Draft, replica: Replica, rule: str, because: str) -> None:
 
 def stop_again(draft: Draft, replica: Replica) -> None:
     """Tell a replica that was found draining to stop once more, in this epoch."""
-    replicas.ask(draft, replica, _stop_command(draft, replica), since=draft.clock)
+    replicas.ask(draft, replace(replica, since=draft.clock), _stop_command(draft, replica))
 
 
 def release(draft: Draft, replica: Replica, because: str) -> None:
@@ -87,8 +87,8 @@ def _leave(draft: Draft, replica: Replica, command: StopReplica | KillReplica, l
     elif replica.slot is None:
         draft.recovery = replace(draft.recovery, owed=draft.recovery.owed.set(replica.replica_id, replica.birth))
     state = REPLICA_MOVES[replica.state, type(command)]
-    changes = {"state": state, "leaving": leaving, "since": draft.clock, "start_timer": NO_TIMER, "routed": False}
-    left = replicas.ask(draft, replica, command, **changes)
+    left = replace(replica, state=state, leaving=leaving, since=draft.clock, start_timer=NO_TIMER, routed=False)
+    left = replicas.ask(draft, left, command)
     replicas.begin_to_leave(draft, replica, left)
     if leaving is RELEASE:
         replicas.retake(draft, replica, left)

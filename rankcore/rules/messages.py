@@ -22,13 +22,14 @@ def initialize(draft: Draft, replica: Replica, rank: ReplicaRank, recipe: Deploy
     budget, and goes to it in its turn, once it runs (M7).
     """
     config_id, user_config, own = recipe.config_id, recipe.user_config, replica.config_id
-    ready: dict[str, Any] = {"ready_timer": NO_TIMER}
     if replica.routed:
         if draft.spec.config_rollout == "rolling" and own is not None and own in draft.configs:
             config_id, user_config = own, draft.configs[own]
-        ready = readiness.await_config(draft, replica) if config_id != own else {}
+        if config_id != own:
+            replica = replace(replica, **readiness.await_config(draft, replica))
     elif replica.state is PREPARED:
         readiness.end_prepared(draft, replica)
+        replica = replace(replica, ready_timer=NO_TIMER)
     revision = draft.next_revision()
     command = InitializeReplica(
         replica.replica_id,
@@ -39,10 +40,8 @@ def initialize(draft: Draft, replica: Replica, rank: ReplicaRank, recipe: Deploy
         revision,
         draft.epoch,
     )
-    told = replicas.ask(
-        draft,
+    told = replace(
         replica,
-        command,
         state=REPLICA_MOVES[replica.state, InitializeReplica],
         rank=rank,
         told=rank,
@@ -50,8 +49,8 @@ def initialize(draft: Draft, replica: Replica, rank: ReplicaRank, recipe: Deploy
         revision=revision,
         since=draft.clock,
         start_timer=replicas.arm_start_timer(draft, replica.replica_id),
-        **ready,
     )
+    told = replicas.ask(draft, told, command)
     nodes.believe(draft, replica, told)
     return told
 
@@ -77,10 +76,8 @@ def reconfigure(draft: Draft, replica: Replica, rank: ReplicaRank, config_id: st
     believed = replica.believed
     if rank != replica.told and replica.told is not None:
         believed = (*(older for older in believed if older not in (rank, replica.told)), replica.told)
-    told = replicas.ask(
-        draft,
+    told = replace(
         replica,
-        command,
         state=REPLICA_MOVES[replica.state, ReconfigureReplica],
         rank=rank if replica.rank is not None else None,
         told=rank,
@@ -89,6 +86,7 @@ def reconfigure(draft: Draft, replica: Replica, rank: ReplicaRank, config_id: st
         revision=revision,
         **ready,
     )
+    told = replicas.ask(draft, told, command)
     replicas.believe(draft, replica, told)
     return told
 

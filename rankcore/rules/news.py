@@ -42,12 +42,23 @@ def on_placed(draft: Draft, event: ReplicaPlaced, replica: Replica) -> None:
     if replica.reserved_node_id is not None:
         nodes.unreserve(draft, replica.reserved_node_id, replica.replica_id)
     node = draft.nodes.get(event.node_id)
-    enter = replicas.answered if state is PLACED else replicas.change
     replicas.disarm_start_timer(draft, replica)
-    changes = {"node_id": event.node_id, "seen_at": event.at, "reserved_node_id": None, "start_timer": NO_TIMER}
-    placed = enter(draft, replica, state=state, **changes)
+    placed = replace(
+        replica,
+        state=state,
+        node_id=event.node_id,
+        pending=None if state is PLACED else replica.pending,
+        seen_at=event.at,
+        reserved_node_id=None,
+        start_timer=NO_TIMER,
+    )
+    if state is PLACED:
+        replicas.answered(draft, placed)
+    else:
+        replicas.write(draft, placed)
     nodes.join(draft, placed)
-    if slots.is_holder(draft, placed) and placed.slot is not None:
+    holds = slots.is_holder(draft, placed)
+    if holds and placed.slot is not None:
         draft.requested = draft.requested.discard(placed.slot)
     if node is not None and event.at <= node.lost_at:
         # The node was lost after the replica came there, and the news overtook each other.
@@ -55,11 +66,12 @@ def on_placed(draft: Draft, event: ReplicaPlaced, replica: Replica) -> None:
         return ended(draft, placed, f"node {event.node_id} was lost", node_lost=True)
     if state is PLACED:
         assert placed.slot is not None, f"{placed.replica_id} was started for no slot"
-        if slots.is_successor(draft, placed):
-            prepare.await_preparation(draft, placed, placed.slot)
-        else:
+        if holds:
             draft.placed = draft.placed.set(placed.replica_id, placed.birth)
-    evict.notice_placed(draft, placed)
+        else:
+            prepare.await_preparation(draft, placed, placed.slot)
+    if node is not None and node.cordoned:
+        evict.notice_placed(draft, placed)
 
 
 def on_ready(draft: Draft, event: ReplicaReady, replica: Replica) -> None:
@@ -77,14 +89,21 @@ def become_ready(draft: Draft, replica: Replica, at: float, reason: str | None =
     state = REPLICA_MOVES[replica.state, ReplicaReady]
     moving = type(replica.pending) is ReconfigureReplica
     if reason is not None or replica.unready is not None:
-        replica = replicas.change(draft, replica, **unready.newest_of(replica, at, reason))
+        replica = replicas.write(draft, replace(replica, **unready.newest_of(replica, at, reason)))
     begins = readiness.begin(draft, replica)
     known_at = replica.readiness_at
-    ready = {"routed": replica.unready is None, "readiness_at": at if at > known_at else known_at, **begins}
+    runs = replace(
+        replica,
+        state=REPLICA_MOVES[state, ReconfigureReplica] if moving else state,
+        pending=replica.pending if moving else None,
+        routed=replica.unready is None,
+        readiness_at=at if at > known_at else known_at,
+        **begins,
+    )
     if moving:
-        runs = replicas.change(draft, replica, state=REPLICA_MOVES[state, ReconfigureReplica], **ready)
+        replicas.write(draft, runs)
     else:
-        runs = replicas.answered(draft, replica, state=state, **ready)
+        replicas.answered(draft, runs)
     replicas.begin_to_run(draft, replica, runs)
     prove(draft, runs)
     notice_config(draft, runs)
@@ -98,7 +117,7 @@ def on_reconfigured(draft: Draft, event: ReplicaReconfigured, replica: Replica) 
     state = REPLICA_MOVES.get((replica.state, ReplicaReconfigured))
     if state is None:
         # It is leaving, but what it gave up is free all the same.
-        replicas.believe(draft, replica, replicas.change(draft, replica, believed=()))
+        replicas.believe(draft, replica, replicas.write(draft, replace(replica, believed=())))
         return
     acknowledge(draft, replica, state)
 
@@ -111,7 +130,7 @@ def acknowledge(draft: Draft, replica: Replica, state: ReplicaState) -> None:
     ready = readiness.begin(draft, replica) if begins else {}
     if begins:
         replicas.disarm_start_timer(draft, replica)
-    replica = replicas.answered(draft, replica, state=state, believed=(), rank=replica.told, **ready)
+    replica = replicas.answered(draft, replace(replica, state=state, pending=None, believed=(), rank=replica.told, **ready))
     if state in slots.RUNNING:
         prove(draft, replica)
     else:

@@ -105,10 +105,8 @@ def _tell(draft: Draft, successor: Replica, rank: int, wanted: DeploymentSpec) -
     command = PrepareReplica(
         successor.replica_id, draft.spec.target_replicas, wanted.user_config, wanted.config_id, revision, draft.epoch
     )
-    replicas.ask(
-        draft,
+    told = replace(
         successor,
-        command,
         state=REPLICA_MOVES[successor.state, PrepareReplica],
         config_id=wanted.config_id,
         revision=revision,
@@ -118,6 +116,7 @@ def _tell(draft: Draft, successor: Replica, rank: int, wanted: DeploymentSpec) -
         ready_timer=NO_TIMER,
         routed=False,
     )
+    replicas.ask(draft, told, command)
     because = f"while {draft.slots[rank].holder} has the rank"
     draft.note(NoteKind.PREPARATION_ASKED, RULE, successor.replica_id, because, rank=rank)
 
@@ -130,7 +129,8 @@ def on_prepared(draft: Draft, event: ReplicaPrepared, replica: Replica) -> None:
         draft.idle = True
         return
     replicas.disarm_start_timer(draft, replica)
-    prepared = replicas.answered(draft, replica, state=state, start_timer=NO_TIMER, **_readiness(draft, replica))
+    prepared = replace(replica, state=state, pending=None, start_timer=NO_TIMER, **_readiness(draft, replica))
+    replicas.answered(draft, prepared)
     if overlap.is_wanted(draft):
         prepared = overlap.publish(draft, prepared)
     draft.note(NoteKind.REPLICA_PREPARED, RULE, replica.replica_id, "it has no rank yet", rank=replica.slot)
@@ -148,14 +148,14 @@ def notice_ripe(draft: Draft, replica: Replica) -> None:
     """Let the predecessor of a replica go that has been prepared for `min_ready_s`."""
     ripe = replica.since + draft.spec.min_ready_s <= draft.clock
     if ripe and replica.slot is not None and slots.is_successor(draft, replica):
-        if replica.slot not in draft.rollout.unwanted:  # pragma: no branch (who is unwanted is dismissed in the same step)
+        if replica.slot not in draft.rollout.unwanted:
             slots.set_stoppable(draft, replica.slot)  # 3
         readiness.notice_available(draft, replica)
 
 
 def find(draft: Draft, replica: Replica) -> None:
     """A restarted controller hears that this replica is prepared."""
-    found = replicas.answered(draft, replica, state=PREPARED, **_readiness(draft, replica))
+    found = replicas.answered(draft, replace(replica, state=PREPARED, pending=None, **_readiness(draft, replica)))
     if overlap.is_wanted(draft):
         found = overlap.publish(draft, found)
     nodes.join(draft, found)
@@ -239,4 +239,4 @@ def _to_be_succeeded(draft: Draft, found: Replica) -> int | None:
 
 def _is_wanted(draft: Draft, found: Replica, rank: int) -> bool:
     known = draft.recipe is not None or rank < draft.kept_below
-    return known and found.generation == draft.recipe_of(rank).generation and not overlap.has_to_go(draft, found)
+    return known and found.is_of(draft.recipe_of(rank)) and not overlap.has_to_go(draft, found)

@@ -33,7 +33,7 @@ def prove(draft: Draft, replica: Replica) -> None:
 def mature(draft: Draft) -> None:
     """Replicas have been ready for `min_ready_s` by now: they are available, and may prove their build."""
     # Compared as `next_due` adds it up: at - period and at + period do not round alike.
-    while len(draft.maturing) and draft.maturing.first().at + draft.spec.min_ready_s <= draft.clock:
+    while draft.maturing.items and draft.maturing.first().at + draft.spec.min_ready_s <= draft.clock:
         replica = draft.replicas[draft.maturing.first().replica_id]
         draft.maturing = draft.maturing.pop()
         if replica.state in RUNNING:
@@ -41,7 +41,7 @@ def mature(draft: Draft) -> None:
             prove(draft, replica)
         else:
             prepare.notice_ripe(draft, replica)
-    while len(draft.ripening) and draft.ripening.first().at + draft.spec.min_ready_s <= draft.clock:
+    while draft.ripening.items and draft.ripening.first().at + draft.spec.min_ready_s <= draft.clock:
         replica = draft.replicas[draft.ripening.first().replica_id]
         draft.ripening = draft.ripening.pop()
         prepare.notice_ripe(draft, replica)

@@ -51,7 +51,7 @@ from rankcore.notes import RANK_MOVED, REPORT_ADOPTED, NoteKind
 from rankcore.rules import evict, leaving, overlap, prepare, static, unready
 from rankcore.rules.configure import notice_config
 from rankcore.rules.endings import ended
-from rankcore.rules.failures import withdraw_found
+from rankcore.rules.failures import withdraw
 from rankcore.rules.messages import reconfigure
 from rankcore.rules.news import become_ready
 from rankcore.rules.prove import prove
@@ -98,7 +98,7 @@ def on_reported(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
 
 def _adopt(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
     draft.recovery = replace(draft.recovery, unreported=without(draft.recovery.unreported, replica.replica_id))
-    replica = replicas.change(draft, replica, bundles=event.bundles, group_id=event.group_id, seen_at=event.at)
+    replica = replicas.write(draft, replace(replica, bundles=event.bundles, group_id=event.group_id, seen_at=event.at))
     if replica.bundles:
         bundles.occupy(draft, replica)
     node = draft.nodes.get(event.node_id)
@@ -107,11 +107,11 @@ def _adopt(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
         return ended(draft, replica, f"node {event.node_id} was lost", node_lost=True)
     leaving_already = replica.state is DRAINING
     state = REPLICA_MOVES[replica.state, _report(event)]
+    there = replace(replica, node_id=event.node_id, version=event.version, restart_token=event.restart_token)
     if event.rank is None and state is ReplicaState.PREPARED:
-        says = {"node_id": event.node_id, "version": event.version, "restart_token": event.restart_token}
-        return prepare.find(draft, replicas.change(draft, replica, config_id=event.config_id, **says))
+        return prepare.find(draft, replace(there, config_id=event.config_id))
     if event.rank is None:
-        known = replicas.change(draft, replica, node_id=event.node_id, version=event.version, restart_token=event.restart_token)
+        known = replicas.write(draft, there)
         nodes.join(draft, known)
         if not leaving_already:
             leaving.kill(draft, known, "2.3", "it reports no rank: it was never initialised")
@@ -119,13 +119,9 @@ def _adopt(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
     goes = RELEASE if state is DRAINING and not leaving_already else replica.leaving
     if goes is RELEASE:
         draft.recovery = replace(draft.recovery, owed=without(draft.recovery.owed, replica.replica_id))
-    known = replicas.change(
-        draft,
-        replica,
+    known = replace(
+        there,
         state=state,
-        node_id=event.node_id,
-        version=event.version,
-        restart_token=event.restart_token,
         config_id=event.config_id,
         since=replica.since if leaving_already else draft.clock,
         told=event.rank,
@@ -134,8 +130,10 @@ def _adopt(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
         leaving=goes,
         **unready.newest_of(replica, event.at, event.unready),
     )
+    replicas.write(draft, known)
     if state is ReplicaState.RUNNING:
-        known = replicas.answered(draft, known, routed=known.unready is None, **readiness.begin(draft, known))
+        known = replace(known, pending=None, routed=known.unready is None, **readiness.begin(draft, known))
+        replicas.answered(draft, known)
         replicas.begin_to_run(draft, replica, known)
     elif state is STARTING and event.prepared and overlap.is_wanted(draft):  # it took requests before it was told this rank
         known = overlap.publish(draft, known)
@@ -160,7 +158,7 @@ def _go_on(draft: Draft, replica: Replica, leaving_already: bool) -> None:
         prove(draft, replica)
         notice_config(draft, replica)
     elif replica.state is STARTING:
-        replica = replicas.change(draft, replica, start_timer=replicas.arm_start_timer(draft, replica.replica_id))
+        replica = replicas.write(draft, replace(replica, start_timer=replicas.arm_start_timer(draft, replica.replica_id)))
     elif not leaving_already:
         leaving.stop_again(draft, replica)
     static.strike_adopted(draft, replica)
@@ -227,7 +225,7 @@ def repair(draft: Draft) -> None:
     mark_disputed(draft)
     static.follow(draft, draft.bundles.stranded)
     if draft.status is DEPLOY_FAILED:
-        withdraw_found(draft)
+        withdraw(draft)
     _explain(draft)
 
 

@@ -45,7 +45,8 @@ RULE = "V18"
 
 def relieve(draft: Draft) -> None:
     """Move those with the highest ranks into ranks that have lacked a place for too long."""
-    if slots.lowest_lacking(draft) >= len(draft.slots) - draft.requested.size - draft.vacant.size:
+    places = len(draft.slots) - draft.requested.size - draft.vacant.size
+    if draft.taken.taken.lowest_free() >= places and not slots.is_startable_below(draft, places):
         return
     after_s, packs = draft.spec.scarcity_after_s, draft.spec.placement == PACK
     if after_s is None or draft.spec.static_placement is not None or draft.recipe is None or (packs and has_room(draft)):
@@ -55,13 +56,17 @@ def relieve(draft: Draft) -> None:
         if packs and draft.taken.lowest_free() < places:
             slots.open_slot(draft, draft.taken.lowest_free())  # 4
             continue
-        lacking, unasked = draft.ready if packs else draft.requested, draft.taken.lowest_free()
-        if not lacking.size or min(rank := lacking.lowest(), unasked) >= places:  # 1
+        lacking = draft.ready if packs else draft.requested
+        if not lacking.size:
+            return
+        rank = lacking.lowest()  # 1
+        if rank >= places and draft.taken.lowest_free() >= places:
             return
         starved_at = slots.unplaced_since(draft.slots[rank]) + after_s
         if draft.clock < starved_at:
             return draft.wake(starved_at)
         if rank >= places:
+            unasked = draft.taken.lowest_free()
             waiting = replicas.move_slot(draft, slots.holder_of(draft, rank), unasked)  # 5
             because = f"nobody is started for rank {unasked}, and rank {rank} is starved"
             draft.note(NoteKind.SLOT_CHANGED, RULE, waiting.replica_id, because, rank=unasked)

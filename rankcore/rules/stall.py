@@ -26,15 +26,17 @@ from rankcore.draft import Draft
 from rankcore.notes import NoteKind
 from rankcore.rules.rollback import roll_back
 from rankcore.state import Replica, Slot
-from rankcore.values import REQUESTED
+from rankcore.values import HEALTHY, REQUESTED, UNHEALTHY
 from rankcore.waits import cause, is_behind, is_under_way
 
 RULE = "V9"
+BETWEEN_UPDATES = (HEALTHY, UNHEALTHY)
+"""With these an update is under way only while somebody is behind."""
 
 
 def notice_end(draft: Draft, replica: Replica) -> None:
     """A replica has ended: one that is to be replaced is one less."""
-    outdated = replica.generation != draft.spec.generation and (replica.slot is None or replica.slot >= draft.kept_below)
+    outdated = not replica.is_of(draft.spec) and (replica.slot is None or replica.slot >= draft.kept_below)
     if outdated or replica.replica_id in draft.evictions.asked:
         draft.progressed = True
 
@@ -71,20 +73,24 @@ def _runs_or_lacks_room(draft: Draft, slot: Slot) -> bool:
 
 def watch(draft: Draft) -> None:
     """Let the clock run while an update is under way, anew with every progress."""
+    if draft.progress_at is None and draft.status in BETWEEN_UPDATES and not is_behind(draft):
+        return
     deadline_s = draft.spec.progress_deadline_s
     if deadline_s is None or not is_under_way(draft.spec, draft.status, draft):
         if draft.progress_at is not None:
             draft.progress_at = None
-            _go_on(draft, "no update is under way any more")
+            if draft.stalled_since is not None:
+                _go_on(draft, "no update is under way any more")
         return
     if draft.progressed or draft.progress_at is None:
         draft.progress_at = draft.clock
-        _go_on(draft, "it goes on")
-    if draft.stalled_since is None:
-        draft.wake(draft.progress_at + deadline_s)
+        if draft.stalled_since is not None:
+            _go_on(draft, "it goes on")
+    due = draft.progress_at + deadline_s
+    if draft.stalled_since is None and (draft.wake_at is None or due < draft.wake_at):
+        draft.wake(due)
 
 
 def _go_on(draft: Draft, because: str) -> None:
-    if draft.stalled_since is not None:
-        draft.note(NoteKind.STALL_OVER, RULE, because=f"{because}; it was stalled since {draft.stalled_since:g} s")
-        draft.stalled_since = None
+    draft.note(NoteKind.STALL_OVER, RULE, because=f"{because}; it was stalled since {draft.stalled_since:g} s")
+    draft.stalled_since = None

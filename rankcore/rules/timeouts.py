@@ -42,7 +42,7 @@ def _expire_reports(draft: Draft) -> None:
 def _expire_starts(draft: Draft) -> None:
     # Compared as `next_due` adds it up: at - period and at + period do not round alike.
     timeout_s = draft.spec.start_timeout_s
-    while len(draft.starting) and draft.starting.first().at + timeout_s <= draft.clock:
+    while draft.starting.items and draft.starting.first().at + timeout_s <= draft.clock:
         replica = draft.replicas[draft.starting.first().replica_id]
         draft.starting = draft.starting.pop()
         what, then = _OVERDUE.get(replica.state, ("its user_config not acknowledged", "sent"))
@@ -56,7 +56,7 @@ _OVERDUE = {STARTING: ("not ready", "placed"), PREPARING: ("not prepared", "told
 
 def _expire_patience(draft: Draft) -> None:
     patience_s = draft.spec.surge_patience_s
-    while len(draft.patience) and draft.patience.first().at + patience_s <= draft.clock:
+    while draft.patience.items and draft.patience.first().at + patience_s <= draft.clock:
         successor = draft.replicas[draft.patience.first().replica_id]
         go_without(draft, successor, f"it has found no place for {patience_s:g} s")
 
@@ -64,12 +64,12 @@ def _expire_patience(draft: Draft) -> None:
 def _expire_retries(draft: Draft) -> None:
     for wait_s in sorted(draft.retries):
         queue = draft.retries[wait_s]
-        while len(queue) and (queue.first().at <= draft.clock or _retry_is_over(draft, queue.first())):
+        while queue.items and (queue.first().at <= draft.clock or _retry_is_over(draft, queue.first())):
             entry = queue.first()
             queue = queue.pop()
             if not _retry_is_over(draft, entry) and entry.rank in draft.vacant:
                 draft.ready = draft.ready.add(entry.rank)
-        draft.retries = draft.retries.set(wait_s, queue) if len(queue) else draft.retries.delete(wait_s)
+        draft.retries = draft.retries.set(wait_s, queue) if queue.items else draft.retries.delete(wait_s)
 
 
 def _retry_is_over(draft: Draft, entry: Retry) -> bool:
@@ -100,15 +100,15 @@ def _repeat_one(draft: Draft, replica: Replica) -> None:
 def next_due(draft: Draft) -> float:
     """The earliest time at which anything else falls due."""
     due = NEVER if draft.recovery.reports_due_at is None else draft.recovery.reports_due_at
-    if len(draft.unacknowledged):
+    if draft.unacknowledged.items:
         due = min(due, draft.unacknowledged.first().at + draft.spec.repeat_period_s)
-    if len(draft.starting):
+    if draft.starting.items:
         due = min(due, draft.starting.first().at + draft.spec.start_timeout_s)
-    if len(draft.patience):
+    if draft.patience.items:
         due = min(due, draft.patience.first().at + draft.spec.surge_patience_s)
-    if len(draft.maturing):
+    if draft.maturing.items:
         due = min(due, draft.maturing.first().at + draft.spec.min_ready_s)
-    if len(draft.ripening):
+    if draft.ripening.items:
         due = min(due, draft.ripening.first().at + draft.spec.min_ready_s)
     if draft.evictions.asked:
         due = min(due, evictions.next_due(draft))

@@ -26,6 +26,8 @@ flap. What it has failed, and for how long it was ready for `stable_after_s`, en
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from rankcore.book import replicas, slots
 from rankcore.draft import Draft
 from rankcore.events import Event, ReplicaReady, ReplicaUnready
@@ -52,7 +54,7 @@ def on_unready(draft: Draft, event: ReplicaUnready, replica: Replica) -> None:
     newest = newest_of(replica, event.at, event.reason)
     if replica.state not in slots.RUNNING or replica.unready is not None:
         draft.note(LATE, RULE, replica.replica_id, f"ReplicaUnready while {replica.state} and not on the routes")
-        replicas.change(draft, replica, **newest)
+        replicas.write(draft, replace(replica, **newest))
         return
     draft.note(NoteKind.REPLICA_UNREADY, RULE, replica.replica_id, event.reason, rank=replica.slot)
     replicas.become_unready(draft, replica, **newest)
@@ -65,7 +67,7 @@ def on_ready_again(draft: Draft, event: ReplicaReady, replica: Replica) -> None:
     known = replica.unready
     if replica.state not in slots.RUNNING or known is None:
         draft.note(LATE, "2", replica.replica_id, f"ReplicaReady while {replica.state}")
-        replicas.change(draft, replica, **newest_of(replica, event.at, None))
+        replicas.write(draft, replace(replica, **newest_of(replica, event.at, None)))
         return
     because = f"it was unready for {event.at - known.since:.1f} s"
     draft.note(NoteKind.REPLICA_READY_AGAIN, RULE, replica.replica_id, because, rank=replica.slot)

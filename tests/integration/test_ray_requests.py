@@ -196,6 +196,8 @@ def test_what_is_not_so_large_is_sent_directly_as_it_was_when_it_was_called_with
 
 
 def test_responses_are_arguments_and_nobody_waits_for_them(serve, tmp_path):
+    import ray
+
     from tests.ray_apps import Requests
 
     handle = serve.run(Requests.bind())
@@ -208,6 +210,8 @@ def test_responses_are_arguments_and_nobody_waits_for_them(serve, tmp_path):
         handle.add.remote(handle.remote(1), handle.remote("a")).result(ANSWER_S)
     with pytest.raises(TypeError, match="await it"):
         handle.remote([handle.remote(1)])
+    assert handle.add.remote(ray.put(1), other=handle.remote(2)).result(ANSWER_S) == 3, "nor of references to objects"
+    assert handle.add.remote(1, other=ray.put(3)).result(ANSWER_S) == 4
 
 
 def test_a_rank_can_be_called_by_itself_and_all_together(serve):
@@ -217,6 +221,7 @@ def test_a_rank_can_be_called_by_itself_and_all_together(serve):
     handle = serve.run(Requests.options(num_replicas=3).bind())
     assert [handle.options(method_name="rank", rank=rank).remote().result(ANSWER_S) for rank in (2, 0, 1, 2)] == [2, 0, 1, 2]
     assert handle.options(method_name="rank", broadcast=True).remote().result(ANSWER_S) == [0, 1, 2]
+    assert handle.broadcast("rank").results(timeout_s=ANSWER_S) == [0, 1, 2]
     with pytest.raises(CallError, match="3"):
         handle.options(method_name="rank", rank=3).remote().result(ANSWER_S)
 

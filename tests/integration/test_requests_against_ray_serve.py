@@ -59,6 +59,11 @@ class Subject:
     def die(self):
         os._exit(1)
 
+    async def fail_in(self, pid):
+        if pid == os.getpid():
+            raise ValueError("this one")
+        return os.getpid()
+
 
 class Web:
     """Answers HTTP requests, dies, or takes too long."""
@@ -229,19 +234,49 @@ def test_a_batch_has_one_model_which_user_code_can_ask_for(side):
     assert [answer(each) for each in calls] == [("a", 2, 0), ("b", 2, 1), ("a", 2, 2), ("b", 2, 3)]
 
 
+def test_references_to_objects_of_ray_are_objects_in_the_replica(side):
+    import ray
+
+    @ray.remote(num_cpus=0)
+    def fails():
+        raise ValueError("no object")
+
+    handle = side.run(Subject, app="subject")
+    assert answer(handle.echo.remote(ray.put({"a": 1}))) == {"a": 1}
+    assert answer(handle.echo.remote(value=ray.put(2))) == 2
+    (inside,) = answer(handle.echo.remote([ray.put(3)]))
+    assert ray.get(inside) == 3, "what is inside of another value stays a reference"
+    with pytest.raises(Exception, match="no object"):
+        answer(handle.echo.remote(fails.remote()))
+
+
 # -- otherwise
 
 
-def test_to_one_rank_and_to_all(side, theirs):
+def test_to_one_rank_there_is_no_option_there(side, theirs):
     handle = side.run(Subject, app="subject", num_replicas=2)
     if theirs:
         with pytest.raises(TypeError, match="rank"):
             handle.options(rank=0)
-        assert len(set(handle.broadcast("pid").results(timeout_s=ANSWER_S))) == 2
     else:
         every = answer(handle.options(broadcast=True).pid.remote())
         assert [answer(handle.options(rank=rank).pid.remote()) for rank in (0, 1)] == every
-        assert len(set(every)) == 2
+
+
+def test_to_all_and_what_one_of_them_raises(side):
+    handle = side.run(Subject, app="subject", num_replicas=2)
+    pids = handle.broadcast("pid").results(timeout_s=ANSWER_S)
+    assert len(set(pids)) == 2
+    assert asyncio.run(awaited(handle)) == sorted(pids)
+    raised = handle.broadcast("fail_in", pids[0]).results(timeout_s=ANSWER_S, return_exceptions=True)
+    assert pids[1] in raised
+    assert [isinstance(each, ValueError) for each in raised].count(True) == 1
+    with pytest.raises(ValueError, match="this one"):
+        handle.broadcast("fail_in", pids[0]).results(timeout_s=ANSWER_S)
+
+
+async def awaited(handle):
+    return sorted(await handle.broadcast("pid").results_async(timeout_s=ANSWER_S))
 
 
 def test_what_waits_is_limited_per_handle_there_and_per_process_here(side, theirs, tmp_path):

@@ -69,7 +69,7 @@ def a_kept_rank_counts_as_free(monkeypatch):
 def what_a_replica_may_still_believe_is_forgotten(monkeypatch):
     def forgetful(draft, replica, rank, config_id):
         told = messages.reconfigure(draft, replica, rank, config_id)
-        new = replicas.change(draft, told, believed=())
+        new = replicas.write(draft, replace(told, believed=()))
         replicas.believe(draft, told, new)
         return new
 
@@ -107,7 +107,7 @@ def a_lost_node_takes_along_who_came_after_the_loss(monkeypatch):
 
 def both_of_two_duplicates_keep_their_rank(monkeypatch):
     def lose(draft, replica):
-        return replicas.change(draft, replica)
+        return replicas.write(draft, replica)
 
     monkeypatch.setattr(recovery, "_lose", lose)
 
@@ -134,7 +134,7 @@ def compaction_takes_what_somebody_may_still_believe(monkeypatch):
 
 def what_is_not_acknowledged_is_never_repeated(monkeypatch):
     def repeat_one(draft, replica):
-        return replicas.change(draft, replica, sent_at=draft.clock)
+        return replicas.write(draft, replace(replica, sent_at=draft.clock))
 
     monkeypatch.setattr(timeouts, "_repeat_one", repeat_one)
 

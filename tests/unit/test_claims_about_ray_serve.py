@@ -23,6 +23,7 @@ HERE = "tests/unit/test_claims_about_ray_serve.py::"
 
 WHOLE_PAGES = {
     "docs/ray-serve.md": ("tests/integration/test_embedding_in_serve.py", "tests/property/test_ranks_in_serve.py"),
+    "docs/serve-compatibility.md": ("tests/unit/test_serve_compatibility.py",),
     "docs/incidents.md": ("tests/scenarios/test_scenarios.py",),  # what others have reported, each with its source
 }
 """Pages whose tests are of the page as a whole."""
@@ -33,6 +34,7 @@ CLAIMS: dict[str, dict[str, str | tuple[str, ...]]] = {
         "puts the rank table into an installed Ray Serve": ("tests/integration/test_embedding_in_serve.py",),
         "are called as in Ray Serve": (HERE + "test_names_that_readme_speaks_of_are_those_of_ray_serve",),
         "ranks of rankcore inside Ray Serve itself": OURS,
+        "every public name of Ray Serve: the same here": OURS,
     },
     "docs/autoscaling.md": {
         "## Beside Ray Serve": OURS,
@@ -133,7 +135,9 @@ CLAIMS: dict[str, dict[str, str | tuple[str, ...]]] = {
         "| a call whose replica dies |": (
             CLUSTER + "test_a_call_whose_replica_dies_is_an_error_unless_it_is_said_to_be_idempotent_here",
         ),
-        "| to one rank, to all |": (CLUSTER + "test_to_one_rank_and_to_all",),
+        "Every public name of Ray Serve stands in": ("tests/unit/test_serve_compatibility.py",),
+        "| to one rank |": (CLUSTER + "test_to_one_rank_there_is_no_option_there",),
+        "| to all |": (CLUSTER + "test_to_all_and_what_one_of_them_raises",),
         "| a response inside a list argument |": (CLUSTER + "test_a_response_inside_a_list_is_an_error",),
         "| `response.result()` in asynchronous code |": (
             CLUSTER + "test_waiting_with_result_in_asynchronous_code_is_an_error_that_says_await",
@@ -148,6 +152,9 @@ CLAIMS: dict[str, dict[str, str | tuple[str, ...]]] = {
         "| `max_surge` |": (
             HERE + "test_options_of_a_rollout_have_the_names_and_defaults_of_ray_serve",
             "tests/unit/test_serve_options.py::test_as_many_replicas_as_in_serve",
+        ),
+        "| `check_ready`, `check_health` |": (
+            HERE + "test_a_replica_of_ray_serve_is_asked_for_its_health_and_not_whether_it_is_ready",
         ),
     },
     "docs/scenario-reference.md": {
@@ -260,6 +267,14 @@ def test_options_of_a_rollout_have_the_names_and_defaults_of_ray_serve():
     assert set(theirs) <= set(schema.DeploymentSchema.model_fields)
     ours = DeploymentSpec(name="llm", target_replicas=10)
     assert (ours.unavailable_max, ours.surge_max) == (2, 0)
+
+
+def test_a_replica_of_ray_serve_is_asked_for_its_health_and_not_whether_it_is_ready():
+    replica = pytest.importorskip("ray.serve._private.replica", reason="Ray Serve is not installed: pip install 'ray[serve]'")
+    from ray.serve._private.constants import HEALTH_CHECK_METHOD
+
+    assert HEALTH_CHECK_METHOD == "check_health"
+    assert "check_ready" not in Path(replica.__file__).read_text(encoding="utf-8")
 
 
 NAMES = st.sampled_from(["M", "N", "M_1", "M_2", "M_1_1"])

@@ -28,7 +28,11 @@ from executors.ray_gpu.requests.call import Call, Wishes
 from executors.ray_gpu.requests.composition import submit
 from executors.ray_gpu.requests.handle import CallOptions
 from executors.ray_gpu.requests.packing import About, Reference
-from executors.ray_gpu.requests.response import DeploymentResponse, DeploymentResponseGenerator
+from executors.ray_gpu.requests.response import (
+    DeploymentBroadcastResponse,
+    DeploymentResponse,
+    DeploymentResponseGenerator,
+)
 from executors.ray_gpu.requests.router import Router
 from rankcore.routing import RoutingSpec
 from tests.unit.test_ray_calls import TIMEOUT_S, replica, under_way
@@ -571,3 +575,30 @@ def test_a_controller_that_is_silent_is_asked_anew_and_its_late_end_is_nobodys(m
     asyncio.run(scenario())
     gc.collect()
     assert complaints == []
+
+
+def test_a_broadcast_that_keeps_errors_waits_for_all_and_one_that_does_not_for_the_first(tmp_path):
+    async def refuse(value):
+        raise ValueError(f"not {value}")
+
+    async def asked(caller, **wishes):
+        async with asyncio.timeout(TIMEOUT_S):
+            return await DeploymentBroadcastResponse(
+                DeploymentResponse(caller.call("later", 3, wishes=Wishes(**wishes)))
+            ).results_async(return_exceptions=True)
+
+    async def play(first, second):
+        caller = Caller()
+        caller.follow((0, first), (1, second))
+        kept = await asked(caller, broadcast=True, keep_errors=True)
+        with pytest.raises(ValueError, match="not 3"):
+            await DeploymentResponse(caller.call("later", 3, wishes=Wishes(broadcast=True)))
+        return kept
+
+    for each in ("a", "b"):
+        (tmp_path / each).mkdir()
+    with replica(tmp_path / "a") as (_, first), replica(tmp_path / "b") as (user, second):
+        user.instance.later = refuse
+        answered, raised = asyncio.run(play(first, second))
+    assert answered == 3
+    assert str(raised) == "not 3"

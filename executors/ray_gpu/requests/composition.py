@@ -1,14 +1,22 @@
-"""Responses as arguments of other calls: a call begins when all that it waits for is there, and blocks nobody until then."""
+"""Responses as arguments of other calls: a call begins when all that it waits for is there, and blocks nobody until then.
+
+References to objects of Ray are sent as they are; the replica waits for them, and the method gets the objects.
+"""
 
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
+
+import ray
 
 from executors.ray_gpu.errors import CallCancelledError
 from executors.ray_gpu.requests.call import Answer, Call
 from executors.ray_gpu.requests.frames import LARGE
 from executors.ray_gpu.requests.packing import Arguments, Reference
 from executors.ray_gpu.requests.response import DeploymentResponse, open_answer
+
+NOT_YET = (DeploymentResponse, ray.ObjectRef)
+"""What stands for a value that may not be there yet."""
 
 
 class Submits(Protocol):
@@ -21,7 +29,7 @@ class Submits(Protocol):
 def submit(call: Call, arguments: Arguments, router: Submits) -> None:
     """Begin a call, at once or when the responses among its arguments are there; one that fails fails this call too."""
     args, kwargs = arguments
-    if not any(isinstance(each, DeploymentResponse) for each in (*args, *kwargs.values())):
+    if not any(isinstance(each, NOT_YET) for each in (*args, *kwargs.values())):
         call.pack(arguments)
         router.submit(call)
         return
@@ -39,6 +47,8 @@ class _Waiting:
         args, kwargs = arguments
         responses = [each for each in (*args, *kwargs.values()) if isinstance(each, DeploymentResponse)]
         self._missing = len(responses)
+        if not responses:
+            self._begin()
         for response in responses:
             response.call.answer.add_done_callback(self._come)
 
@@ -63,6 +73,8 @@ class _Waiting:
 
 
 def _result(value: Any) -> Any:
+    if isinstance(value, ray.ObjectRef):
+        return Reference(value)
     if not isinstance(value, DeploymentResponse):
         return value
     if value.call.given_up:

@@ -9,7 +9,11 @@ from executors.ray_gpu.errors import InvalidCallError
 from executors.ray_gpu.requests.call import Call, Wishes
 from executors.ray_gpu.requests.composition import submit
 from executors.ray_gpu.requests.packing import About
-from executors.ray_gpu.requests.response import DeploymentResponse, DeploymentResponseGenerator
+from executors.ray_gpu.requests.response import (
+    DeploymentBroadcastResponse,
+    DeploymentResponse,
+    DeploymentResponseGenerator,
+)
 from executors.ray_gpu.requests.routes import router_of
 
 
@@ -23,6 +27,7 @@ class CallOptions:
         rank: Only the replica with this global rank.
         broadcast: All ranks; the response is a list of their results in rank order.
         key: Calls of one key go to one replica, with `routing_policy="affinity"`: a session, the beginning of a prompt.
+            `session_id`, as Ray Serve has it, is the same.
         multiplexed_model_id: Likewise for a model, which `get_multiplexed_model_id()` names.
         timeout_s: Fail with `DeadlineError` where there is no answer after so long; None: what the deployment says.
         request_id: Names the request in the replica's `get_request_context()`.
@@ -55,6 +60,19 @@ class CallOptions:
 
 
 NO_WISH = (None, False, "")
+
+SERVE_OPTIONS = {"session_id": "key"}
+"""By Ray Serve's name: ours."""
+
+NOT_HERE = (
+    "choose_replica",
+    "dispatch",
+    "is_initialized",
+    "running_replicas_populated",
+    "shutdown",
+    "shutdown_async",
+)
+"""Members of Ray Serve's handle. Whoever writes one of them means that, and not a method of the user's class."""
 
 
 class DeploymentHandle:
@@ -91,10 +109,16 @@ class DeploymentHandle:
         Raises:
             InvalidCallError: There is no such option, or it is not what it may be.
         """
+        for name, ours in SERVE_OPTIONS.items():
+            if name in options and ours in options:
+                raise InvalidCallError(f"{name} cannot be had with {ours}, which it is called here: leave one of them out")
+            if name in options:
+                options[ours] = options.pop(name) or None
         allowed = [field.name for field in attrs.fields(CallOptions)]
         for name in options:
             if name not in allowed:
-                raise InvalidCallError(f"handle option {name!r} is unknown; there are: {', '.join(allowed)}")
+                there_are = ", ".join((*allowed, *SERVE_OPTIONS))
+                raise InvalidCallError(f"handle option {name!r} is unknown; there are: {there_are}")
         chosen = attrs.evolve(self._options, **options)
         return DeploymentHandle(self._deployment, namespace=self._namespace, options=chosen)
 
@@ -105,15 +129,34 @@ class DeploymentHandle:
         their places.
 
         Returns:
-            A `DeploymentResponse`; with `stream=True` a `DeploymentResponseGenerator`.
+            A `DeploymentResponse`; with `stream=True` a `DeploymentResponseGenerator`. `broadcast` has a shorter form.
         """
-        call = Call(self._options.method_name, self._about, self._wishes)
-        submit(call, (args, kwargs), router_of(self._namespace, self._deployment))
+        call = self._begin(self._wishes, args, kwargs)
         return DeploymentResponseGenerator(call) if self._options.stream else DeploymentResponse(call)
+
+    def _begin(self, wishes: Wishes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        call = Call(self._options.method_name, self._about, wishes)
+        submit(call, (args, kwargs), router_of(self._namespace, self._deployment))
+        return call
+
+    def broadcast(self, method_name: str, *args: Any, **kwargs: Any) -> DeploymentBroadcastResponse:
+        """Call a method of all ranks at once. What one of them raises ends no other; who dies meanwhile fails all of it.
+
+        Example:
+            handle.broadcast("reset_cache").results(timeout_s=10)
+        """
+        everybody = self.options(method_name=method_name, broadcast=True)
+        call = everybody._begin(attrs.evolve(everybody._wishes, keep_errors=True), args, kwargs)
+        return DeploymentBroadcastResponse(DeploymentResponse(call))
 
     def __getattr__(self, name: str) -> "DeploymentHandle":
         if name.startswith("_"):
             raise AttributeError(name)
+        if name in NOT_HERE:
+            raise AttributeError(
+                f"handle.{name} is one of Ray Serve's, which is not here; a method of that name of your class is called by "
+                f"handle.options(method_name={name!r}).remote(...)"
+            )
         return self.options(method_name=name)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -47,19 +47,33 @@ class DeploymentResponse:
 
     def _opened(self, timeout_s: float | None) -> Any:
         try:
-            answer = self.call.answer.result(timeout_s)
+            return open_answer(self.arrived(timeout_s))
+        finally:
+            del self  # as there
+
+    def arrived(self, timeout_s: float | None) -> Answer:
+        """Wait for the answer; it is as it came.
+
+        Raises:
+            TimeoutError, CallError: As `result`.
+        """
+        try:
+            return self.call.answer.result(timeout_s)
         except CancelledError:
             raise CallCancelledError("the call was cancelled") from None
         except TimeoutError:
             if self.call.answer.done():
                 raise  # it is what the call has ended with
-            raise TimeoutError(
-                f"no answer to {self.call.method!r} within {timeout_s:g} s. The call goes on: it waits for a place at a "
-                "replica, or runs there, as `rankcore status` shows; cancel() gives it up"
-            ) from None
+            raise self.not_yet(timeout_s) from None
         finally:
             del self  # as there
-        return open_answer(answer)
+
+    def not_yet(self, timeout_s: float | None) -> TimeoutError:
+        """What is said when there was no answer for so long."""
+        return TimeoutError(
+            f"no answer to {self.call.method!r} within {timeout_s:g} s. The call goes on: it waits for a place at a "
+            "replica, or runs there, as `rankcore status` shows; cancel() gives it up"
+        )
 
     def statuses(self) -> CallStatuses:
         """How the deployment stands while the call waits for it: iterate, `for` or `async for`, until the answer is there."""
@@ -68,6 +82,10 @@ class DeploymentResponse:
     def done(self) -> bool:
         """Whether the answer is there."""
         return self.call.answer.done()
+
+    def cancelled(self) -> bool:
+        """Whether it was given up."""
+        return self.call.given_up
 
     def cancel(self) -> bool:
         """Give the call up: it is not begun any more, or cancelled in the replica if its method is asynchronous.
@@ -93,6 +111,43 @@ class DeploymentResponse:
         raise TypeError("a response can be an argument of a call, but not be inside one: await it, or pass it by itself")
 
 
+class DeploymentBroadcastResponse:
+    """What `handle.broadcast` returns: the results of all ranks, in rank order."""
+
+    def __init__(self, response: DeploymentResponse) -> None:
+        self._response = response
+
+    def results(self, *, timeout_s: float | None = None, return_exceptions: bool = False) -> list[Any]:
+        """Wait for all of them. Not in asynchronous code, which has `results_async`.
+
+        Args:
+            timeout_s: At most so long; None: for ever. The calls go on.
+            return_exceptions: Whether what a replica's code raised stands at its place; else the first one is raised.
+
+        Raises:
+            TimeoutError, CallError, Exception: As `DeploymentResponse.result`.
+        """
+        refuse_to_block("response.results()", "`await response.results_async()`")
+        return self._opened(timeout_s, return_exceptions)
+
+    async def results_async(self, *, timeout_s: float | None = None, return_exceptions: bool = False) -> list[Any]:
+        """The same in asynchronous code. Who is cancelled meanwhile gives up no call."""
+        call = self._response.call
+        if not call.answer.done():
+            await asyncio.wait([until_done(call.answer)], timeout=timeout_s)
+        if not call.answer.done():
+            raise self._response.not_yet(timeout_s)
+        return self._opened(0, return_exceptions)
+
+    def cancel(self) -> bool:
+        """Give all of them up. Returns whether they were not answered yet."""
+        return self._response.cancel()
+
+    def _opened(self, timeout_s: float | None, return_exceptions: bool) -> list[Any]:
+        answer = self._response.arrived(timeout_s)
+        return [opened_or_raised(part) for part in answer.payload] if return_exceptions else open_answer(answer)
+
+
 class DeploymentResponseGenerator:
     """What a streaming call yields: iterate, with `for` or `async for`. Items that nobody takes keep the replica waiting."""
 
@@ -100,6 +155,10 @@ class DeploymentResponseGenerator:
         self.call = call
         assert isinstance(call.stream, ReceivedStream), "it was called with stream=True"
         self._stream = call.stream
+
+    def cancelled(self) -> bool:
+        """Whether the rest was given up."""
+        return self.call.given_up
 
     def cancel(self) -> bool:
         """Give the rest up: the generator in the replica is closed. Returns whether it had not ended yet."""
@@ -170,3 +229,11 @@ def open_answer(answer: Answer) -> Any:
     if answer.kind == PARTS:
         return [open_answer(part) for part in answer.payload]
     return answer.payload.value if answer.kind == LARGE else unpack(*answer)
+
+
+def opened_or_raised(answer: Answer) -> Any:
+    """What an answer says, or what the user's code raised."""
+    try:
+        return open_answer(answer)
+    except Exception as error:
+        return error

@@ -254,7 +254,7 @@ class Router:
             self._tell(RequestFailed(kind=FailureKind.REFUSED, reason="the replica did not take it", **self._of(attempt)))
             return
         attempt.call.answers[attempt.part] = Answer(kind, payload)
-        if kind == ERROR:
+        if kind == ERROR and not attempt.call.wishes.keep_errors:
             self._tell(RequestFailed(kind=FailureKind.RAISED, reason="the user's code raised", **self._of(attempt)))
         else:
             self._tell(RequestDone(**self._of(attempt)))

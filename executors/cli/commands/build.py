@@ -1,0 +1,39 @@
+"""`rankcore build`: its arguments and its help."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def build(
+    targets: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODULE:APP...",
+            help="Where applications are: package.module:app or path/file.py:app; what bind() returned, or a function that "
+            "returns it.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output-path", "-o", metavar="FILE", help="Write to this file.  [default: print]", show_default=False),
+    ] = None,
+) -> None:
+    """Write a config file of applications: each deployment with the options that its code gives it.
+
+    What is deployed from the file is what the code says, until options are changed there; `rankcore deploy FILE --dry-run`
+    says what that would bring. Applications have the names that `rankcore deploy MODULE:APP` gives them. Options that no file
+    can hold stay in the code, and a comment says so.
+
+    \b
+      rankcore build my_package.models:app -o apps.yaml
+      rankcore build shop.models:app search.models:app > apps.yaml
+      rankcore deploy apps.yaml --dry-run
+
+    Exit status: 0 written, 2 bad input.
+    """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
+    from executors.cli.build import build
+
+    build(targets, output)

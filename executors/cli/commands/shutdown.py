@@ -1,0 +1,38 @@
+"""`rankcore shutdown`: its arguments and its help."""
+
+from typing import Annotated
+
+import typer
+
+from executors.cli.backends import Address, choose_cluster
+
+
+def shutdown(
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask whether that is meant.")] = False,
+    timeout_s: Annotated[
+        float | None,
+        typer.Option(
+            "--timeout",
+            metavar="SECONDS",
+            min=0.0,
+            help="Let calls under way take so long.  [default: as their deployments say]",
+            show_default=False,
+        ),
+    ] = None,
+    namespace: Annotated[str | None, typer.Option(help="Of the controller. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
+    address: Address = None,
+) -> None:
+    """Delete all applications of a namespace, and end its proxies and its controller. The Ray cluster goes on.
+
+    Calls under way may finish first. What other namespaces have is not touched.
+
+    \b
+      rankcore shutdown
+      rankcore shutdown --yes --namespace staging
+
+    Exit status: 0 ended, 1 it was not meant, 2 nothing runs, or nobody is there to be asked and --yes is missing.
+    """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
+    choose_cluster(address)
+    from executors.cli.shutdown import shutdown
+
+    shutdown(yes, namespace, timeout_s)

@@ -1,0 +1,150 @@
+"""`rankcore build` and `rankcore shutdown`, without a cluster."""
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
+
+from executors.cli import deploy as deploying
+from executors.cli.app import app
+from executors.cli.deploy import _of_file, _read
+from executors.ray_gpu import api, connection
+from executors.ray_gpu.errors import NotRunningError
+from executors.ray_gpu.overview import Status
+
+MODULE = """
+from executors import ray_gpu as serve
+
+def policy(view):
+    return 1
+
+@serve.deployment(num_replicas=2, user_config={"k": [1, 2.5, None]}, max_surge_percent=50, hand_over="prepared")
+class Inner:
+    def __call__(self): return 1
+
+@serve.deployment(autoscaling_config={"max_replicas": 3, "policy": policy}, ray_actor_options={"num_cpus": 0})
+class Outer:
+    def __init__(self, inner): ...
+    def __call__(self): return 1
+
+app = Outer.bind(Inner.bind())
+weights = Inner.options(name="Weights", num_replicas=None, max_surge=0, hand_over="none",
+                        residency=serve.Residency(weights="/w", weight_bytes=1000, priority=3)).bind()
+nested = Outer.options(name="Nested", autoscaling_config={"max_replicas": 3, "policy": lambda view: 1}).bind(1)
+
+def build():
+    return Inner.options(name="Made").bind()
+
+same = Outer.options(user_config={}).bind(1)
+"""
+
+
+@pytest.fixture
+def rankcore(tmp_path, monkeypatch):
+    (tmp_path / "apps_to_build.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(connection, "connect", lambda **_: None)
+    return lambda *arguments, **options: CliRunner().invoke(app, arguments, **options)
+
+
+@pytest.mark.parametrize("target", ["apps_to_build:app", "apps_to_build:build", "apps_to_build.py:app"])
+def test_what_is_deployed_from_the_file_is_what_the_code_says(rankcore, tmp_path, target):
+    done = rankcore("build", target, "-o", "apps.yaml")
+    assert (done.exit_code, done.output) == (0, "apps.yaml: 1 application\n")
+    (found,) = (from_file(tmp_path / "apps.yaml"),)
+    (application,) = deploying._imported(target)
+    from_code = api.packages_of(api.RunTarget(application, application.deployment.name), "rankcore")[0]
+    assert [each.spec for each in found] == [each.spec for each in from_code]
+    assert [each.code.app_name for each in found] == [each.code.app_name for each in from_code]
+
+
+def from_file(path):
+    return _of_file(_read(str(path)), "rankcore")
+
+
+def test_options_stand_there_as_the_code_has_them(rankcore):
+    done = rankcore("build", "apps_to_build:app", "apps_to_build:build")
+    assert done.exit_code == 0
+    assert done.output.startswith("# Written by `rankcore build apps_to_build:app apps_to_build:build`; ")
+    inner = {"num_replicas": 2, "user_config": {"k": [1, 2.5, None]}, "hand_over": "prepared", "max_surge": "50%"}
+    scaled = {"max_replicas": 3, "policy": "apps_to_build:policy"}
+    outer = {"name": "Outer", "autoscaling_config": scaled, "ray_actor_options": {"num_cpus": 0}}
+    assert yaml.safe_load(done.output)["applications"] == [
+        {"name": "Outer", "import_path": "apps_to_build:app", "deployments": [{"name": "Inner", **inner}, outer]},
+        {"name": "Made", "import_path": "apps_to_build:build", "deployments": [{"name": "Made", **inner}]},
+    ]
+
+
+def test_weights_are_a_mapping_of_what_was_said_of_them(rankcore):
+    (application,) = yaml.safe_load(rankcore("build", "apps_to_build:weights").output)["applications"]
+    assert application["deployments"][0]["residency"] == {"weights": "/w", "weight_bytes": 1000, "priority": 3}
+
+
+def test_what_no_file_can_hold_stays_in_the_code_and_is_said(rankcore, tmp_path):
+    done = rankcore("build", "apps_to_build:nested", "--output-path", "apps.yaml")
+    assert done.exit_code == 0
+    text = (tmp_path / "apps.yaml").read_text()
+    assert text.splitlines()[1] == "# Nested/Nested: autoscaling_config stays as the code has it"
+    assert yaml.safe_load(text)["applications"][0]["deployments"] == [{"name": "Nested", "ray_actor_options": {"num_cpus": 0}}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("apps_to_build:app", "apps_to_build:same"), "apps_to_build:same: expected an application with a name of its own"),
+        (("apps_to_build:none",), "apps_to_build has no 'none'; it has: "),
+        (("apps_to_build:policy",), "TypeError: policy() missing 1 required"),
+        (("apps_to_build:app", "-o", "nowhere/apps.yaml"), "--output-path: nowhere/apps.yaml cannot be written: "),
+    ],
+)
+def test_bad_input_is_one_line_and_nothing_is_written(rankcore, tmp_path, arguments, problem):
+    before = sorted(tmp_path.iterdir())
+    done = rankcore("build", *arguments)
+    assert done.exit_code == 2
+    assert problem in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert [each for each in sorted(tmp_path.iterdir()) if each.name != "__pycache__"] == before
+
+
+@pytest.fixture
+def ended(monkeypatch):
+    """What was ended."""
+    found = []
+    status = Status(
+        namespace="staging", epoch=1, controller_pid=1, journal=None, deployments=dict.fromkeys(("shop/A", "shop/B"))
+    )
+    monkeypatch.setattr(api, "status", lambda **_: status)
+    monkeypatch.setattr(api, "shutdown", lambda **said: found.append(said))
+    return found
+
+
+def test_a_shutdown_ends_what_it_says(rankcore, ended):
+    done = rankcore("shutdown", "--yes", "--namespace", "staging", "--timeout", "3")
+    assert (done.exit_code, done.output) == (0, "ended the controller of 'staging', its proxies, and 2 deployments\n")
+    assert ended == [{"namespace": "staging", "timeout_s": 3.0}]
+
+
+def test_a_shutdown_that_nobody_can_confirm_ends_nothing(rankcore, ended):
+    done = rankcore("shutdown", "--namespace", "staging")
+    assert done.exit_code == 2
+    assert "--yes is missing: it would end the controller of 'staging'" in done.stderr
+    assert ended == []
+
+
+@pytest.mark.parametrize(("answer", "status", "ends"), [("y\n", 0, 1), ("n\n", 1, 0)])
+def test_a_shutdown_asks_on_a_terminal(rankcore, ended, monkeypatch, answer, status, ends):
+    monkeypatch.setattr("executors.cli.shutdown.is_terminal", lambda: True)
+    done = rankcore("shutdown", input=answer)
+    assert (done.exit_code, len(ended)) == (status, ends)
+    assert "  shop/A\n  shop/B\nEnd the controller of 'rankcore', its proxies, and 2 deployments?" in done.stdout
+
+
+def test_where_nothing_runs_a_shutdown_says_so(rankcore, monkeypatch):
+    def nothing(**_):
+        raise NotRunningError("no controller runs in 'rankcore'")
+
+    monkeypatch.setattr(api, "status", nothing)
+    done = rankcore("shutdown", "--yes")
+    assert (done.exit_code, done.stderr) == (2, "rankcore: error: no controller runs in 'rankcore'\n")
