@@ -1,5 +1,7 @@
 """What tests deploy with weights that may be COLD, beside `tests.tenures`. Replicas import this file."""
 
+from pathlib import Path
+
 from fastapi import FastAPI, WebSocket
 from ray.serve.generated import serve_pb2  # a service that is there anyway
 
@@ -44,3 +46,11 @@ class Front:
     async def __call__(self, request):  # type: ignore[no-untyped-def]
         items = self.model.options(method_name="count", stream=True).remote(2)
         return {"total": await self.model.total.remote(), "items": [each async for each in items]}
+
+
+@serve.deployment(ray_actor_options=FREE)
+class Moody(Tenured.target):  # type: ignore[misc,name-defined]
+    """Takes no calls while the file "closed" is in its folder."""
+
+    def check_ready(self) -> bool:
+        return not (Path(self.folder) / "closed").exists()

@@ -45,7 +45,7 @@ def build(targets: list[str], output: Path | None) -> None:
 def _application(target: str) -> tuple[str, dict[str, Any], list[str]]:
     """Its name, what a file says of it, and which options that leaves out."""
     from executors.loading import load_application
-    from executors.ray_gpu.api import in_order
+    from executors.ray_gpu.applications import in_order
 
     application = load_application(target)
     name, deployments, left_out = application.deployment.name, [], []

@@ -35,6 +35,7 @@ def run(
     """Do what `commands/run.py` says."""
     application = load(target)
     from executors.ray_gpu import api, connection
+    from executors.ray_gpu.applications import in_order
     from executors.ray_gpu.errors import DeploymentFailedError, RayExecutorError
 
     try:
@@ -49,7 +50,7 @@ def run(
                 **{key: options[key] for key in ("namespace", "journal") if key in options}, http_options={"port": http_port}
             )
         options["route_prefix"] = route_prefix
-        names = [deployment_id(app_name, each) for each in api.in_order(application)]
+        names = [deployment_id(app_name, each) for each in in_order(application)]
         if detach:
             api.run(application, **options)
             _say(lambda: api.status(namespace=namespace))

@@ -129,6 +129,6 @@ def _api(executor: Backend) -> Any:
         from executors.local import api as local
 
         return local
-    from executors.ray_gpu import api
+    from executors import ray_gpu
 
-    return api
+    return ray_gpu

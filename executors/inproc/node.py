@@ -53,3 +53,13 @@ class RankedNode(Protocol):
         Raises:
             Exception: Whatever the model raises. The replica leaves the GPUs then, and is started again.
         """
+
+
+@runtime_checkable
+class ReadyNode(Protocol):
+    """What a node may have beside the methods of `WeightsNode`, for models that can say whether they take calls (V16)."""
+
+    async def check_ready(self, worker_id: WorkerId) -> object:
+        """Whether a worker that is HOT, and has its rank, takes calls for now: asked as its start-up ends, and every
+        `health_check_period_s` from then on. False, or what it raises: it does not; new calls wait, or go to others.
+        """

@@ -27,11 +27,13 @@ class TorchModel:
         path: Its safetensors file, or a folder of them.
         build: Makes the module; its parameters come from the file, so it is called with "meta" as the device.
         call: Does one request with it, in a thread; without gradients.
+        check_ready: Whether it takes calls for now (`executors.inproc.node.ReadyNode`), in a thread; None: whenever it is HOT.
     """
 
     path: Path
     build: Callable[[], nn.Module]
     call: Callable[[nn.Module, Any], Any]
+    check_ready: Callable[[nn.Module], object] | None = None
 
     def spec(self, deployment: str, *, version: str = "", replicas: int = 0, **options: Any) -> EntrySpec:
         """What a cluster is to know of it: the bytes of its files, and which weights they are.
@@ -137,6 +139,14 @@ class TorchNode:
         if loaded is None or loaded.weights.level is not Level.HOT:
             raise NotThereError(f"{worker_id} is not on a GPU")
         return await asyncio.to_thread(_called, loaded, payload)
+
+    async def check_ready(self, worker_id: WorkerId) -> object:
+        """Ask the model in a thread; one that is not HOT takes no calls."""
+        loaded = self._loaded.get(worker_id)
+        if loaded is None or loaded.weights.level is not Level.HOT:
+            return False
+        check = loaded.model.check_ready
+        return check is None or await asyncio.to_thread(check, loaded.module)
 
     async def aclose(self) -> None:
         """Give up all that is held."""

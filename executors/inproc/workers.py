@@ -13,7 +13,8 @@ from typing import Any, assert_never
 import attrs
 from msgspec.structs import replace
 
-from executors.inproc.node import RankedNode, WeightsNode
+from executors.inproc.node import RankedNode, ReadyNode, WeightsNode
+from executors.ray_gpu.user_code import FIRST_CHECK_S
 from rankcore.cluster import ClusterState
 from rankcore.cluster.commands import GiveTenure, KillWorker, MoveWeights, PublishAvailability, QueryWorker, WeightsMove
 from rankcore.cluster.events import ClusterEvent, MoveFailed, MoveFinished, MoveProgressed, WorkerLost
@@ -31,7 +32,7 @@ from rankcore.commands import (
 )
 from rankcore.events import NodeLost, ReplicaMissing, ReplicaStopped
 from rankcore.frozen import thaw_json
-from rankcore.replica.messages import Reaction, ReplicaChange, worker_receive, worker_user_code_ended
+from rankcore.replica.messages import Reaction, ReplicaChange, readiness_checked, worker_receive, worker_user_code_ended
 from rankcore.replica.replica import Drain, End, Refused, RunUserCode
 from rankcore.replica.worker import Worker, leave
 from rankcore.residency.commands import DropFromCpu, LoadToGpu, OffloadToCpu, UnloadFromGpu
@@ -51,6 +52,7 @@ class HeldHere:
         newest: The number of its newest move.
         move: Carries that out, or ends the worker.
         calls, code: What it works on: calls, and user code that is told of ranks.
+        looks: Looks whether it takes calls, from the end of a tenure's start-up to the end of that tenure.
     """
 
     worker: Worker
@@ -59,6 +61,7 @@ class HeldHere:
     move: asyncio.Task[None] | None = None
     calls: set[asyncio.Task[Any]] = attrs.Factory(set)
     code: set[asyncio.Task[Any]] = attrs.Factory(set)
+    looks: asyncio.Task[None] | None = None
 
     @property
     def worker_id(self) -> WorkerId:
@@ -67,7 +70,7 @@ class HeldHere:
 
     def cancel(self) -> list[asyncio.Task[Any]]:
         """Break off all that it works on; what is to be waited for."""
-        tasks = [*self.calls, *self.code, *((self.move,) if self.move is not None else ())]
+        tasks = [*self.calls, *self.code, *(each for each in (self.move, self.looks) if each is not None)]
         for task in tasks:
             task.cancel()
         return tasks
@@ -77,7 +80,7 @@ class WorkersHere:
     """All of one cluster.
 
     Args:
-        node: Has their weights, and perhaps a `reconfigure`.
+        node: Has their weights, and perhaps a `reconfigure`, and a `check_ready`.
         state: The cluster's.
         tell: What has happened.
         publish: How a deployment stands for those who call it.
@@ -94,6 +97,7 @@ class WorkersHere:
     ) -> None:
         self._node = node
         self._reconfigure = node.reconfigure if isinstance(node, RankedNode) else None
+        self._check_ready = node.check_ready if isinstance(node, ReadyNode) else None
         self._state, self._tell, self._publish, self._now = state, tell, publish, now
         self._held: dict[WorkerId, HeldHere] = {}
         self._tenures: dict[ReplicaId, HeldHere] = {}
@@ -239,6 +243,9 @@ class WorkersHere:
     def _end_tenure(self, held: HeldHere) -> None:
         if held.worker.tenure is not None:
             self._tenures.pop(held.worker.tenure, None)
+        if held.looks is not None:
+            held.looks.cancel()
+            held.looks = None
         held.worker = leave(held.worker)
 
     def _forget(self, held: HeldHere) -> None:
@@ -275,8 +282,46 @@ class WorkersHere:
                 await self._reconfigure(held.worker_id, command.rank, command.world_size, thaw_json(command.user_config))
             except Exception as error:  # whatever a user's code raises
                 failure = shown(error)
+        starts = failure is None and not (held.worker.replica is not None and held.worker.replica.ready)
+        problem = await self._problem(held, FIRST_CHECK_S) if starts else None
         held.worker, reactions = worker_user_code_ended(held.worker, code, self._now(), failure)
+        if starts and reactions and self._check_ready is not None:
+            tenure = command.replica_id
+            reactions = (*self._looked(held, tenure, problem), *reactions)  # in this order it is not routed for a moment
+            held.looks = asyncio.get_running_loop().create_task(self._look(held, tenure))
         self._react(held, reactions)
+
+    # -- readiness
+
+    async def _look(self, held: HeldHere, tenure: ReplicaId) -> None:
+        """Ask now and then whether a tenure takes calls; ends with the tenure."""
+        while (entry := self._state().deployments.get(deployment_of(held.worker_id))) is not None:
+            spec = entry.ranks.spec
+            await asyncio.sleep(spec.health_check_period_s)
+            problem = await self._problem(held, spec.health_check_timeout_s)
+            self._react(held, self._looked(held, tenure, problem))
+
+    async def _problem(self, held: HeldHere, timeout_s: float) -> str | None:
+        """Why it takes no calls for now; None: it does, or its model cannot say."""
+        if self._check_ready is None:
+            return None
+        try:
+            async with asyncio.timeout(timeout_s):
+                answer = await self._check_ready(held.worker_id)
+        except TimeoutError:
+            return f"check_ready has not answered for {timeout_s:g} s"
+        except Exception as error:  # whatever a model raises
+            return shown(error)
+        return None if answer is None or answer else f"check_ready returned {answer!r}"
+
+    def _looked(self, held: HeldHere, tenure: ReplicaId, problem: str | None) -> tuple[Reaction, ...]:
+        """What is to be told of it, by whoever has this tenure still."""
+        replica = held.worker.replica
+        if replica is None or replica.replica_id != tenure:
+            return ()
+        replica, reactions = readiness_checked(replica, self._now(), problem)
+        held.worker = replace(held.worker, replica=replica)
+        return reactions
 
 
 class RanksHere:

@@ -23,7 +23,7 @@ from rankcore.events import NodeCordoned, NodeDrainRequested, NodeUncordoned, Re
 from rankcore.values import NodeId, ReplicaId
 
 
-class Asked(Protocol):
+class Addressee(Protocol):
     """The controller, as far as it can be asked.
 
     Attributes:
@@ -72,7 +72,7 @@ class Asked(Protocol):
 class Answers:
     """Answers requests, one after the other."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: Addressee) -> None:
         self._asked = asked
 
     def line(self, line: str) -> str:
@@ -182,7 +182,7 @@ class Answers:
         return wishes.replicas_meant(replica_ids, {each: each for each in self._entry.ranks.replicas})
 
 
-def report_of(asked: Asked, node_id: NodeId) -> CordonedNode:
+def report_of(asked: Addressee, node_id: NodeId) -> CordonedNode:
     """How it stands with a node."""
     shown = [] if asked.entry is None else [(asked.entry, str)]
     return report(node_id, Place(), asked.state, asked.now(), shown)

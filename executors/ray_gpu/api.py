@@ -1,31 +1,29 @@
-"""What a user calls: run, status, scale, restart, promote, evict, cordon, drain, update, delete, shutdown, what gets handles.
+"""What a user calls: start, run, status, delete, shutdown, what gets handles; `changing` has what changes that which runs.
 
 A deployment is called `application/deployment`; its bare name will do where no other application has a deployment of that name.
 """
 
-import itertools
 import logging
 import math
 import os
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import attrs
 import ray
 
-from executors import wishes
 from executors.deployment_ids import DEFAULT_APPLICATION, deployment_id, problem_of
 from executors.ray_gpu import connection, names
+from executors.ray_gpu.applications import packages_in
 from executors.ray_gpu.connection import ask, ask_at_length
 from executors.ray_gpu.context import get_replica_context
-from executors.ray_gpu.declaration import Application, option_of
+from executors.ray_gpu.declaration import Application
 from executors.ray_gpu.discovery import forget_all
 from executors.ray_gpu.environment import of_job
 from executors.ray_gpu.errors import (
     DeploymentFailedError,
-    InvalidCallError,
     InvalidDeploymentError,
     NotInReplicaError,
     NotRunningError,
@@ -34,15 +32,13 @@ from executors.ray_gpu.errors import (
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.ingress import APP
 from executors.ray_gpu.http.options import HttpOptions, checked_prefix
-from executors.ray_gpu.overview import CordonedNode, DeploymentInfo, Status
-from executors.ray_gpu.packing import Package, pack, wanted_of, without_any_number
+from executors.ray_gpu.overview import DeploymentInfo, Status
+from executors.ray_gpu.packing import Package, wanted_of
 from executors.ray_gpu.proxies.options import ProxyOptions, chosen
 from executors.ray_gpu.requests.handle import DeploymentHandle
 from executors.ray_gpu.worker.options import MemoryOptions
 from rankcore import DeploymentStatus
 from rankcore.cluster import ClusterPlan, plan_cluster, recover_cluster
-from rankcore.errors import InvalidSpecError
-from rankcore.values import ReplicaId
 
 LOG = logging.getLogger(__name__)
 
@@ -212,7 +208,7 @@ def packages_of(target: RunTarget, namespace: str) -> tuple[tuple[Package, ...],
     Raises:
         InvalidDeploymentError: A name, an option, a class or an argument is not what it may be.
     """
-    packages, handles = _packages(target.target, target.name, _prefix_of(target), namespace)
+    packages, handles = packages_in(target.target, target.name, _prefix_of(target), namespace)
     return tuple(packages), handles[id(target.target)]
 
 
@@ -273,27 +269,6 @@ def _check_names(names: list[str]) -> None:
             raise InvalidDeploymentError(f"applications must have names of their own, got {name!r} {names.count(name)} times")
 
 
-def _packages(
-    target: Application, app_name: str, prefix: str | None, namespace: str
-) -> tuple[list[Package], dict[int, DeploymentHandle]]:
-    """What is sent of an application: its deployments, those first that others are given handles of; and these."""
-    named = in_order(target)
-    handles = {id(each): DeploymentHandle(deployment_id(app_name, name), namespace=namespace) for name, each in named.items()}
-    packages = [
-        pack(
-            each,
-            tuple(_with_handles(value, handles) for value in each.args),
-            {key: _with_handles(value, handles) for key, value in each.kwargs.items()},
-            app_name,
-            name,
-            route_prefix=prefix if each is target else None,
-            is_ingress=each is target,
-        )
-        for name, each in named.items()
-    ]
-    return packages, handles
-
-
 def status(*, namespace: str | None = None) -> Status:
     """What runs, and how it is.
 
@@ -301,191 +276,8 @@ def status(*, namespace: str | None = None) -> Status:
         NotRunningError: Neither Ray nor a controller runs.
         NoAnswerError: The controller has not answered for a minute, nor has another taken its place.
     """
-    status: Status = ask(_controller(namespace), "status")
+    status: Status = ask(connection.running(namespace), "status")
     return status
-
-
-def scale(name: str, num_replicas: int, *, stop_first: Iterable[ReplicaId] = (), namespace: str | None = None) -> None:
-    """Want another number of replicas. Returns when that is checkpointed and announced, not when it is reached.
-
-    Args:
-        name: Of the deployment, `application/deployment` or bare.
-        num_replicas: The new world size.
-        stop_first: Replicas that a downscale should stop before any other.
-    """
-    _change(name, {"target_replicas": num_replicas}, tuple(stop_first), namespace)
-
-
-def restart(name: str, *, token: str | None = None, namespace: str | None = None) -> None:
-    """Replace every replica of a deployment once, a few at a time, by one of the same version: no outage (V10).
-
-    As an update does: within `max_unavailable` and `max_surge`, each with its rank. Returns when that is stored.
-
-    Args:
-        name: Of the deployment, `application/deployment` or bare.
-        token: Another `restart_token` than the present one, with which nothing happens; None: the time.
-
-    Raises:
-        InvalidDeploymentError: It has `residency`: evict it.
-    """
-    _change(name, wishes.restarted(token), (), namespace)
-
-
-def pause(name: str, *, namespace: str | None = None) -> None:
-    """Let an update reach no further rank: `partition` is above every rank (V13). What starts already goes on.
-
-    Crashes are repaired and newcomers come, each with what was healthy last. Another `run` says anew how far it reaches.
-    """
-    _change(name, wishes.paused(), (), namespace)
-
-
-def promote(name: str, replicas: int | str = "100%", *, namespace: str | None = None) -> None:
-    """Let an update reach so many replicas in all, those with the highest ranks: a number, or a share such as "25%".
-
-    Raises:
-        InvalidCallError: It is neither.
-    """
-    reach = wishes.checked_reach(replicas)
-    wanted = status(namespace=namespace).deployments
-    target = wanted[name].world_size if name in wanted else 0  # who has no such name is told so by `_change`
-    _change(name, wishes.promoted(reach, target), (), namespace)
-
-
-def resume(name: str, *, namespace: str | None = None) -> None:
-    """Let an update that was paused, or held back by a partition, reach all ranks."""
-    _change(name, wishes.resumed(), (), namespace)
-
-
-def rollback(name: str, *, namespace: str | None = None) -> None:
-    """Go back to what was healthy last: its code, its `user_config`, in all ranks. Returns when that is stored.
-
-    Other options stay as they are. An update that has become healthy is what was healthy last: deploy the older code then.
-
-    Raises:
-        InvalidDeploymentError: It was never healthy, or with nothing else than what is wanted now.
-    """
-    ask(_controller(namespace), "rollback", name)
-
-
-def retry(name: str, *, ranks: Iterable[int] = (), namespace: str | None = None) -> None:
-    """Try again now what failed: ends the back-off, and rolls out again what was given up (V19). Returns when that is stored.
-
-    Args:
-        name: Of the deployment, `application/deployment` or bare.
-        ranks: Whose back-off ends; none: of all.
-
-    Raises:
-        InvalidCallError: `ranks` is not what it may be.
-        InvalidDeploymentError: Nothing waits for a back-off, and it was not given up.
-    """
-    named = wishes.checked_ranks(ranks)
-    ask(_controller(namespace), "retry", name, named)
-
-
-def evict(name: str, *, keep: Literal["WARM", "COLD"] = "WARM", namespace: str | None = None) -> None:
-    """Take weights that may be COLD off the GPUs, once the calls that are under way there are finished. Does not wait for that.
-
-    The number of replicas that are wanted falls with it; a call that waits asks for one again.
-
-    Args:
-        name: Of a deployment with `residency`, or of one of its replicas.
-        keep: "WARM": a copy stays in the node's memory if there is room; "COLD": none does.
-
-    Raises:
-        UnknownNameError: There is no such deployment or replica, or there are several of that name.
-        InvalidDeploymentError: It has no `residency`.
-    """
-    if keep not in ("WARM", "COLD"):
-        raise InvalidCallError(f"keep must be 'WARM' or 'COLD', got {keep!r:.80}")
-    ask(_controller(namespace), "evict", name, str(keep))
-
-
-def update(name: str, *, namespace: str | None = None, **options: Any) -> None:
-    """Change options of a deployment in place: `user_config`, `num_replicas`, time-outs, `max_ongoing_requests`, ...
-
-    Raises:
-        InvalidDeploymentError: There is no such option, or it needs other code: that takes a new `run`.
-    """
-    from executors.ray_gpu.declaration import ROUTING_OPTIONS, SPEC_OPTIONS
-    from executors.ray_gpu.serve_options import in_our_words
-
-    options = in_our_words(options)
-    changeable = {option: field for option, field in (*SPEC_OPTIONS.items(), *ROUTING_OPTIONS.items()) if option != "version"}
-    for option in options:
-        if option not in changeable:
-            there_is = ", ".join(sorted(changeable))
-            raise InvalidDeploymentError(f"update cannot change {option!r}: run() deploys new code; it can change: {there_is}")
-    fields = {changeable[option]: value for option, value in options.items() if option in SPEC_OPTIONS}
-    routing = {changeable[option]: value for option, value in options.items() if option in ROUTING_OPTIONS}
-    _change(name, fields, (), namespace, without_any_number(routing))
-
-
-def stop_replicas(replica_ids: Iterable[ReplicaId], *, namespace: str | None = None) -> None:
-    """Stop these replicas; each is replaced, and its replacement has its rank.
-
-    Raises:
-        UnknownNameError: One of them does not exist, or several have that name. None is stopped.
-    """
-    named = wishes.checked_ids("stop_replicas", replica_ids)
-    ask(_controller(namespace), "stop_replicas", named)
-
-
-def replace_replicas(
-    replica_ids: Iterable[ReplicaId], *, deadline_s: float | None = None, namespace: str | None = None
-) -> None:
-    """Replace these replicas within the budget, each by a successor with its rank that has a place before it goes (V14).
-
-    Args:
-        deadline_s: After so many seconds none of them is there any more, whether its successor is or not (V15); None: there is
-            time.
-
-    Raises:
-        UnknownNameError: One of them does not exist, or several have that name. None is replaced.
-        InvalidDeploymentError: The weights of one of them may be COLD: evict it.
-    """
-    named, for_s = wishes.checked_ids("replace_replicas", replica_ids), wishes.checked_deadline(deadline_s)
-    ask(_controller(namespace), "replace_replicas", named, for_s)
-
-
-def cordon(node: str, *, namespace: str | None = None) -> CordonedNode:
-    """Let nothing new come to a node, of whichever deployment; nobody there is touched (V14). It outlives the controller.
-
-    Args:
-        node: Its id, the beginning of its id, or its address.
-
-    Returns:
-        How it stands with the node, and what becomes of each replica there.
-
-    Raises:
-        UnknownNameError: No node that is alive is called so, or several are; says which there are.
-    """
-    found: CordonedNode = ask(_controller(namespace), "cordon", node)
-    return found
-
-
-def uncordon(node: str, *, namespace: str | None = None) -> CordonedNode:
-    """Cordon and drain of a node are over; who was told to stop by then still stops. As `cordon`.
-
-    Raises:
-        InvalidCallError: Ray itself drains the node, which has no way back.
-    """
-    found: CordonedNode = ask(_controller(namespace), "uncordon", node)
-    return found
-
-
-def drain(node: str, *, deadline_s: float | None = None, reason: str = "drain", namespace: str | None = None) -> CordonedNode:
-    """Have all replicas leave a node, each once its successor has a place elsewhere, within `max_unavailable` (V14).
-
-    Where Ray itself drains a node (`ray drain-node`, a preemption notice, its autoscaler), that is done unasked.
-
-    Args:
-        deadline_s: After so many seconds nobody is there any more, whether there is room elsewhere or not; they are stopped
-            `graceful_shutdown_timeout_s` before (V15). None: there is time.
-        reason: Shown while it lasts.
-    """
-    for_s, why = wishes.checked_deadline(deadline_s), wishes.checked_reason(reason)
-    found: CordonedNode = ask(_controller(namespace), "drain", node, for_s, why)
-    return found
 
 
 def delete(name: str, *, namespace: str | None = None, timeout_s: float | None = None) -> None:
@@ -498,13 +290,13 @@ def delete(name: str, *, namespace: str | None = None, timeout_s: float | None =
     Raises:
         UnknownNameError: There is neither, or there are several deployments of that name.
     """
-    controller = _controller(namespace)
+    controller = connection.running(namespace)
     ask_at_length(controller, "delete", ask(controller, "find_all", name), timeout_s=timeout_s)
 
 
 def delete_all(names: Iterable[str], *, namespace: str | None = None, timeout_s: float | None = None) -> None:
     """Delete several deployments at once, by their full names, and wait until all are gone; who does not exist is left out."""
-    ask_at_length(_controller(namespace), "delete", tuple(names), timeout_s=timeout_s)
+    ask_at_length(connection.running(namespace), "delete", tuple(names), timeout_s=timeout_s)
 
 
 def get_app_handle(name: str, *, namespace: str | None = None) -> DeploymentHandle:
@@ -513,7 +305,7 @@ def get_app_handle(name: str, *, namespace: str | None = None) -> DeploymentHand
     Raises:
         UnknownNameError: There is no such application.
     """
-    found = ask(_controller(namespace), "ingress_of", name)
+    found = ask(connection.running(namespace), "ingress_of", name)
     return DeploymentHandle(found, namespace=namespace or connection.default_namespace())
 
 
@@ -529,7 +321,7 @@ def get_deployment_handle(
         UnknownNameError: There is no such deployment, or several applications have one.
     """
     asked = deployment_name if app_name is None else deployment_id(app_name, deployment_name)
-    found = ask(_controller(namespace), "require", asked, _own_application() if app_name is None else None)
+    found = ask(connection.running(namespace), "require", asked, _own_application() if app_name is None else None)
     return DeploymentHandle(found, namespace=namespace or connection.default_namespace())
 
 
@@ -548,7 +340,7 @@ def wait_until_healthy(name: str, *, namespace: str | None = None, timeout_s: fl
         TimeoutError: It has not settled in time.
     """
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    return _wait_healthy(_controller(namespace), name, None, deadline)
+    return _wait_healthy(connection.running(namespace), name, None, deadline)
 
 
 def shutdown(*, namespace: str | None = None, timeout_s: float | None = None) -> None:
@@ -622,24 +414,6 @@ def _say_where_journal_is(controller: Any, wanted: str | None) -> None:
             LOG.warning("nothing is written to %s: the controller that runs writes %s; shutdown() ends it", wanted, found)
 
 
-def _controller(namespace: str | None) -> Any:
-    connection.connect(start=False)
-    return connection.find_controller(namespace or connection.default_namespace())
-
-
-def _change(
-    name: str,
-    fields: dict[str, Any],
-    stop_first: tuple[ReplicaId, ...],
-    namespace: str | None,
-    routing: dict[str, Any] | None = None,
-) -> None:
-    try:
-        ask(_controller(namespace), "change", name, fields, stop_first, routing)
-    except InvalidSpecError as error:
-        raise option_of(error) from None
-
-
 def _wait_healthy(controller: Any, name: str, version: str | None, deadline: float | None) -> DeploymentInfo:
     said = ""
     while True:
@@ -658,46 +432,6 @@ def _wait_healthy(controller: Any, name: str, version: str | None, deadline: flo
     if version is not None and info.version != version:
         raise DeploymentFailedError(f"{name} was rolled back to version {info.version}: {info.message}")
     return info
-
-
-def in_order(target: Application) -> dict[str, Application]:
-    """An application's deployments by their names in it, those first whose handles others need.
-
-    The first of several that have one name keeps it, as in Ray Serve; the others get a number.
-    """
-    found: dict[int, Application] = {}
-
-    def visit(value: Any) -> None:
-        if isinstance(value, Application):
-            if id(value) in found:
-                return
-            for each in (*value.args, *value.kwargs.values()):
-                visit(each)
-            found[id(value)] = value
-        elif isinstance(value, (list, tuple)):
-            for each in value:
-                visit(each)
-        elif isinstance(value, dict):
-            for each in value.values():
-                visit(each)
-
-    visit(target)
-    named: dict[str, Application] = {}
-    for application in found.values():
-        name = application.deployment.name
-        numbered = (f"{name}_{number}" for number in itertools.count(1))
-        named[name if name not in named else next(each for each in numbered if each not in named)] = application
-    return named
-
-
-def _with_handles(value: Any, handles: dict[int, DeploymentHandle]) -> Any:
-    if isinstance(value, Application):
-        return handles[id(value)]
-    if type(value) in (list, tuple):
-        return type(value)(_with_handles(each, handles) for each in value)
-    if type(value) is dict:
-        return {key: _with_handles(each, handles) for key, each in value.items()}
-    return value
 
 
 def _stay() -> None:

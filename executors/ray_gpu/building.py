@@ -12,7 +12,8 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from executors.loading import LoadError, load_object
-from executors.ray_gpu.api import RunTarget, in_order, packages_of
+from executors.ray_gpu.api import RunTarget, packages_of
+from executors.ray_gpu.applications import in_order
 from executors.ray_gpu.declaration import OWN_OPTIONS, ROUTING_OPTIONS, SPEC_OPTIONS, Application, Deployment
 from executors.ray_gpu.errors import InvalidDeploymentError, RayExecutorError, not_one
 from executors.ray_gpu.packing import Package

@@ -133,6 +133,16 @@ def start_controller(namespace: str, journal: str | None) -> Any:
     return _checked(detached.started(kind, names.CONTROLLER, namespace, options, namespace, journal))
 
 
+def running(namespace: str | None) -> Any:
+    """The controller of a namespace, in the cluster that is meant; None: of the namespace that is meant where none is named.
+
+    Raises:
+        NotRunningError: Neither of them runs.
+    """
+    connect(start=False)
+    return find_controller(namespace or default_namespace())
+
+
 def ask(controller: Any, method: str, *args: object, timeout_s: float = ANSWER_S) -> Any:
     """Call the controller and wait; a call that meets a crash is repeated by Ray once it is back.
 

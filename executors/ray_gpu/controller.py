@@ -9,32 +9,28 @@ import itertools
 import logging
 import os
 import uuid
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
-import ray
 
 from executors import wishes
-from executors.deployment_ids import deployment_id, escaped, meant_by, split
-from executors.engine.clusters import CLUSTER
-from executors.engine.journal import LenientJournal, lenient_journal
+from executors.deployment_ids import deployment_id, meant_by, split
 from executors.node_reports import node_meant
-from executors.private_folder import home, made
 from executors.ray_gpu.checkpoint import Checkpoint
 from executors.ray_gpu.cluster import ClusterOnRay
+from executors.ray_gpu.deployment_info import info_of
 from executors.ray_gpu.environment import hold, refer_to, uploaded
 from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError, UnknownNameError, not_one
 from executors.ray_gpu.ids_on_ray import renamed_id
+from executors.ray_gpu.journal_place import open_journal
 from executors.ray_gpu.membership import Membership
 from executors.ray_gpu.messages import DeploymentNews, Ingress, LoadReport, Routes, Seen, Version, WatchQuestion
-from executors.ray_gpu.overview import SETTLED, CordonedNode, DeploymentInfo, ReplicaStatus, Status, WorkerStatus
+from executors.ray_gpu.overview import SETTLED, CordonedNode, DeploymentInfo, Status, WorkerStatus
 from executors.ray_gpu.packing import wanted_of
 from executors.ray_gpu.proxies.info import ProxyInfo
 from executors.ray_gpu.proxies.keeper import ProxyKeeper
 from executors.ray_gpu.proxies.options import ProxyOptions
 from executors.ray_gpu.ray_deployment import RayDeployment, environment_of
-from executors.ray_gpu.room import demands, obstacle
 from executors.ray_gpu.routing_table import routing_of
 from executors.ray_gpu.versions import versions
 from executors.ray_gpu.warm_workers import WarmWorkers
@@ -54,21 +50,15 @@ from rankcore.cluster.names import DeploymentId, application_of
 from rankcore.cluster.planning import ClusterPlan, plan_cluster
 from rankcore.errors import InvalidEventError, InvalidSpecError, RankcoreError
 from rankcore.events import NodeCordoned, NodeDrainRequested, NodeUncordoned, ReplaceRequested, StopRequested
-from rankcore.progress import progress_of
 from rankcore.residency.events import EvictRequested
 from rankcore.residency.levels import Level
-from rankcore.routing.demand import demand_for
-from rankcore.values import ReplicaId, ReplicaState, age_key
-from rankcore.waits import unready_in_words
+from rankcore.values import ReplicaId
 
 if TYPE_CHECKING:
     from executors.ray_gpu.packing import Package
 
 LOG = logging.getLogger(__name__)
 
-JOURNAL_BYTES_MAX = 64 * 1024 * 1024
-"""Of each of the two files of a journal that nobody asked for."""
-JOURNALS = ".journals"
 LOAD_FIELDS = [field.name for field in attrs.fields(ReportedLoad)]
 LONG_POLL_S = 30.0
 """Whoever waits for something is told after this long that it has not happened, and may ask again. Callers die, and Ray tells
@@ -607,89 +597,4 @@ class Controller:
         return next((found for found in self._cluster.deployments.values() if found.id_on_ray == name), None)
 
     def _info(self, found: RayDeployment, nodes: dict[str, NodeInfo], workers: tuple[WorkerStatus, ...] = ()) -> DeploymentInfo:
-        entry = found.entry
-        state = entry.ranks
-        options = found.actor_options(state.spec.version)
-        no_room = obstacle(nodes, demands(options), self._world.cordoned, options.get("label_selector")) if nodes else ""
-        problem = (found.executor.group_news.obstacle or no_room) if nodes else ""
-        replicas = replicas_of(found, (problem or "its process is starting") if nodes else "", self._world.now())
-        # Where ranks steer placement nobody is started before there is room.
-        unplaced = problem if state.spec.placement is not None and len(replicas) < state.world_size else ""
-        waiting = next((each.message for each in replicas if each.message and each.pid is None), unplaced)
-        known = state.message
-        if known and waiting and not state.failed_ranks:  # which ranks have no place, and why the cluster has none
-            known = f"{known} ({waiting})"
-        unsaved = self._cluster.backend.unsaved.get(found.deployment, "")
-        standing = found.status()
-        conditions = entry.conditions if entry.outbox.is_open else ()  # a save that is under way is nothing to speak of
-        return DeploymentInfo(
-            name=found.deployment,
-            status=state.status,
-            message=entry.frozen or unsaved or entry.message(known) or waiting or "; ".join(conditions),
-            world_size=state.world_size,
-            version=state.spec.version,
-            class_name=found.extras.class_name,
-            app_name=application_of(found.deployment),
-            replicas=replicas,
-            spares=found.executor.spares.ready,
-            has_residency=entry.residency is not None,
-            workers=workers,
-            waiting=demand_for(self._cluster.state.weights.demands, found.deployment, self._world.now()),
-            standing=standing[1] if standing is not None else None,
-            rollout=str(progress_of(state, self._world.now())),
-        )
-
-
-def replicas_of(found: RayDeployment, waiting_for: str, now: float) -> tuple[ReplicaStatus, ...]:
-    """How each replica is, those that are not up yet with what they wait for, those that are unready with why."""
-    replicas: list[ReplicaStatus] = []
-    for replica_id, replica in sorted(found.entry.ranks.replicas.items(), key=lambda item: age_key(item[0])):
-        id_on_ray = found.replica_on_ray(replica_id)
-        process = found.executor.processes.get(id_on_ray)
-        endpoint = process.endpoint if process is not None else None
-        waits = "it has not reported yet" if replica.state is ReplicaState.RECOVERING else waiting_for
-        unready = unready_in_words(replica.unready, now) if replica.unready is not None else ""
-        replicas.append(
-            ReplicaStatus(
-                replica_id=id_on_ray,
-                state=replica.state,
-                rank=replica.rank,
-                node_id=replica.node_id,
-                pid=endpoint.pid if endpoint is not None else None,
-                version=replica.version,
-                message=waits if process is not None and endpoint is None else unready,
-            )
-        )
-    return tuple(sorted(replicas, key=lambda each: each.rank.rank if each.rank is not None else 2**31))
-
-
-def open_journal(namespace: str, path: str) -> LenientJournal | None:
-    """Go on with the journal; None: that is not possible, which the log says.
-
-    Args:
-        path: Of a file that is to have all; "": in this user's private folder, which is not to fill the disk.
-    """
-    if path:
-        return lenient_journal(path, kind=CLUSTER)
-    try:
-        found = journal_path(namespace, session_name())
-    except OSError as error:
-        LOG.error("there is no journal: %s", error)
-        return None
-    return lenient_journal(found, kind=CLUSTER, bytes_max=JOURNAL_BYTES_MAX)
-
-
-def journal_path(namespace: str, session: str) -> str:
-    """Where the journal is by default: on the controller's node, and not with the logs of the cluster's session, whose folder
-    all users can write to.
-
-    Raises:
-        PlaceError: There is no folder that only this user can write to.
-    """
-    folder = made(made(home() / JOURNALS) / session)
-    return str(folder / f"rankcore-{escaped(namespace)}.journal.jsonl")
-
-
-def session_name() -> str:
-    """What Ray calls this cluster, from its start to its end."""
-    return Path(ray._private.worker._global_node.get_session_dir_path()).name
+        return info_of(found, self._cluster, self._world, nodes, workers)

@@ -9,7 +9,7 @@ from typing import Any
 from executors.ray_gpu.errors import InvalidDeploymentError, NoAnswerError, NotRunningError, UnknownNameError, explained
 
 try:
-    from executors.ray_gpu import api
+    from executors.ray_gpu import api, changing
     from executors.ray_gpu.declaration import Application, Deployment
     from executors.ray_gpu.overview import DeploymentInfo as ModelStanding
     from executors.ray_gpu.overview import NodeMemoryStatus as NodeStanding
@@ -101,7 +101,7 @@ def _with_replicas(model: Application, replicas: int) -> Application:
 def scale(model: str, replicas: int, *, namespace: str | None = None) -> None:
     """`scale`."""
     _warn("scale", "scale")
-    api.scale(model, replicas, namespace=namespace)
+    changing.scale(model, replicas, namespace=namespace)
 
 
 def evict(model: str | None = None, *, replica_id: str | None = None, keep: Any = "WARM", namespace: str | None = None) -> None:
@@ -109,7 +109,7 @@ def evict(model: str | None = None, *, replica_id: str | None = None, keep: Any 
     _warn("evict", "evict")
     if (name := model or replica_id) is None or (model and replica_id):
         raise InvalidDeploymentError("evict takes either a model or a replica_id")
-    api.evict(name, keep=keep, namespace=namespace)
+    changing.evict(name, keep=keep, namespace=namespace)
 
 
 def standing(*, namespace: str | None = None) -> FleetStanding:

@@ -312,3 +312,29 @@ def quietly(call):
         return None
     except OSError:
         return None
+
+
+def test_who_takes_no_calls_for_a_while_stays_where_it_is_and_calls_wait(serve, tmp_path):
+    """V16: asked as a tenure's start-up ends, and from then on."""
+    from tests.ray_cold_apps import Moody
+
+    closed = tmp_path / "closed"
+    closed.touch()
+    application, answer = cold(serve, tmp_path, "m", code=Moody, health_check_period_s=0.2, health_check_timeout_s=5.0)
+    handle = serve.run(application, name="moody")
+    call = handle.total.remote()
+
+    def replica():
+        return next(iter(serve.status().deployments["moody/m"].replicas), None)
+
+    eventually(lambda: (found := replica()) is not None and "check_ready returned False" in found.message, "it is unready")
+    assert not call.done()
+    closed.unlink()
+    assert call.result(ANSWER_S) == answer
+    was, (worker,) = replica().replica_id, list(workers())
+    closed.touch()
+    eventually(lambda: "unready for" in replica().message, "it is unready again")
+    waiting = handle.total.remote()
+    closed.unlink()
+    assert waiting.result(ANSWER_S) == answer
+    assert (replica().replica_id, list(workers())) == (was, [worker])

@@ -288,7 +288,7 @@ def test_deployments_of_one_name_in_an_application_get_the_names_that_ray_serve_
     from ray.serve._private.build_app import build_app
 
     from executors import ray_gpu
-    from executors.ray_gpu.api import in_order
+    from executors.ray_gpu.applications import in_order
 
     def bound(api):
         made = []

@@ -445,16 +445,19 @@ def test_a_downscale_stops_who_is_named_by_the_bare_id_or_the_full_one(cluster, 
 
 @pytest.mark.parametrize("deadline_s", [-1, float("nan"), float("inf"), True, "120s"])
 def test_a_deadline_that_is_none_is_refused_before_anybody_is_asked(monkeypatch, deadline_s):
-    from executors.ray_gpu import api
+    from executors.ray_gpu import changing, connection
 
-    monkeypatch.setattr(api, "_controller", lambda namespace: None)
-    for ask in (lambda: api.drain("n", deadline_s=deadline_s), lambda: api.replace_replicas(["m#1.0"], deadline_s=deadline_s)):
+    monkeypatch.setattr(connection, "running", lambda namespace: None)
+    for ask in (
+        lambda: changing.drain("n", deadline_s=deadline_s),
+        lambda: changing.replace_replicas(["m#1.0"], deadline_s=deadline_s),
+    ):
         with pytest.raises(InvalidCallError, match="deadline_s must be a number of seconds from 0 to 1e\\+12, or None, got"):
             ask()
     with pytest.raises(InvalidCallError, match="reason must be a text, got 3"):
-        api.drain("n", reason=3)
+        changing.drain("n", reason=3)
     with pytest.raises(InvalidDeploymentError, match=r"takes a list of ids, got the string 'm#1\.0'"):
-        api.replace_replicas("m#1.0")
+        changing.replace_replicas("m#1.0")
 
 
 def test_who_is_to_be_replaced_of_what_is_left_alone_is_told_to_the_controller_that_can_read_it(cluster, monkeypatch):

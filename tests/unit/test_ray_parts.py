@@ -351,7 +351,7 @@ def test_deployments_are_declared_as_in_ray_serve():
 
 
 def test_deployments_of_one_name_in_an_application_are_numbered():
-    from executors.ray_gpu.api import in_order
+    from executors.ray_gpu.applications import in_order
 
     @deployment
     class Model:

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 pytest.importorskip("torch", reason="torch is not installed: pip install 'rankcore[torch]'")
 
-from executors.ray_gpu import api, residency
+from executors.ray_gpu import api, changing, residency
 from executors.ray_gpu.errors import InvalidCallError, InvalidDeploymentError
 from executors.ray_gpu.packing import pack
 from executors.ray_gpu.worker.options import MemoryOptions
@@ -44,8 +44,10 @@ def test_a_model_that_follows_its_load_has_no_number_of_replicas(weights):
 
 @pytest.mark.parametrize("name", [each for each in residency.__all__ if callable(getattr(residency, each))])
 def test_each_name_warns_and_says_what_it_is_called_now(name, weights, monkeypatch):
-    for each in ("start", "run_many", "scale", "evict", "status", "delete_all", "get_deployment_handle"):
+    for each in ("start", "run_many", "status", "delete_all", "get_deployment_handle"):
         monkeypatch.setattr(api, each, lambda *_, **__: None)
+    for each in ("scale", "evict"):
+        monkeypatch.setattr(changing, each, lambda *_, **__: None)
     arguments = {
         "Model": lambda: residency.Model(name="m", code=Probe, weights=weights),
         "FleetOptions": lambda: residency.FleetOptions(device="cpu"),

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
 from executors.cli.app import app
-from executors.ray_gpu import api, cordons
+from executors.ray_gpu import api, changing, connection, cordons
 from executors.ray_gpu import controller as controllers
 from executors.ray_gpu import ray_deployment as deployments
 from executors.ray_gpu.world import NodeInfo
@@ -94,8 +94,9 @@ def type_in(monkeypatch):
         return await a_controller()
 
     controller = run(begin())
-    monkeypatch.setattr(api, "_controller", lambda namespace: controller)
-    monkeypatch.setattr(api, "ask", lambda actor, method, *args, **_: run(getattr(actor, method)(*args)))
+    monkeypatch.setattr(connection, "running", lambda namespace: controller)
+    for module in (api, changing):
+        monkeypatch.setattr(module, "ask", lambda actor, method, *args, **_: run(getattr(actor, method)(*args)))
 
     async def ended():
         others = asyncio.all_tasks() - {asyncio.current_task()}

@@ -11,8 +11,8 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[r
 from executors.cli.run import run
 from executors.cli.verbs import delete, evict, scale, status
 from executors.deployment_ids import as_application
-from executors.ray_gpu import api, connection
-from executors.ray_gpu.errors import NoAnswerError, NotRunningError, UnknownNameError
+from executors.ray_gpu import api, changing, connection
+from executors.ray_gpu.errors import InvalidCallError, NoAnswerError, NotRunningError, UnknownNameError
 from executors.ray_gpu.overview import DeploymentInfo, Status
 from rankcore import DeploymentStatus
 
@@ -103,9 +103,9 @@ def three(monkeypatch):
     there_are = {each.name: each for each in (info("a", "m"), info("a", "only"), info("b", "m"))}
     found = Status(namespace="n", epoch=1, controller_pid=1, journal=None, deployments=there_are)
     monkeypatch.setattr(api, "status", lambda **_: found)
-    monkeypatch.setattr(api, "scale", lambda *arguments, **_: asked.append(arguments))
+    monkeypatch.setattr(changing, "scale", lambda *arguments, **_: asked.append(arguments))
     monkeypatch.setattr(api, "delete", lambda *arguments, **_: asked.append(arguments))
-    monkeypatch.setattr(api, "evict", lambda *arguments, **options: asked.append((*arguments, options["keep"])))
+    monkeypatch.setattr(changing, "evict", lambda *arguments, **options: asked.append((*arguments, options["keep"])))
     return asked
 
 
@@ -229,12 +229,12 @@ def test_rollback_and_retry_ask_for_the_one_deployment_that_is_meant(three, monk
 
     found = []
     for verb in ("rollback", "retry"):
-        monkeypatch.setattr(api, verb, lambda name, namespace, **options: found.append((name, options)))
+        monkeypatch.setattr(changing, verb, lambda name, namespace, **options: found.append((name, options)))
     assert CliRunner().invoke(rankcore, words).exit_code == 0
     assert found == [asked]
 
 
 @pytest.mark.parametrize("ranks", [["1"], [-1], [True], 1.5])
 def test_what_are_no_ranks_is_refused_before_anybody_is_asked(ranks):
-    with pytest.raises(api.InvalidCallError, match="ranks must be integers"):
-        api.retry("m", ranks=ranks)
+    with pytest.raises(InvalidCallError, match="ranks must be integers"):
+        changing.retry("m", ranks=ranks)
