@@ -145,6 +145,7 @@ CLAIMS: dict[str, dict[str, str | tuple[str, ...]]] = {
         "| `max_queued_requests` |": (CLUSTER + "test_what_waits_is_limited_per_handle_there_and_per_process_here",),
     },
     "docs/rollouts.md": {
+        "Ray and Ray Serve 2.60, Python 3.11. rankcore has `max_unavailable=1` and Ray Serve": FIGURES,
         "| `max_unavailable` |": (
             HERE + "test_options_of_a_rollout_have_the_names_and_defaults_of_ray_serve",
             "tests/unit/test_serve_options.py::test_as_many_replicas_as_in_serve",
