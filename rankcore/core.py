@@ -51,6 +51,7 @@ from rankcore.rules.compact import compact
 from rankcore.rules.conclude import conclude, is_at_rest
 from rankcore.rules.configure import configure
 from rankcore.rules.endings import ended
+from rankcore.rules.failures import withdraw
 from rankcore.rules.fill import fill, on_trial_requested
 from rankcore.rules.roll import roll
 from rankcore.rules.scarcity import relieve
@@ -202,8 +203,9 @@ def _settle(draft: Draft) -> Step:
             prepare.employ_found(draft)
         if draft.rollout.surging.size:
             overlap.let_go(draft)
-            bind(draft)
-        elif draft.placed:
+        if draft.early and draft.status is DEPLOY_FAILED:
+            withdraw(draft)
+        if draft.rollout.surging.size or draft.placed:
             bind(draft)
         if draft.to_prepare:
             prepare.prepare(draft)

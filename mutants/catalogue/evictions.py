@@ -70,6 +70,14 @@ EVICTIONS = (
         "        if asked is not None and not asked.with_node:\n",
     ),
     Mutant(
+        "a-cordon-ends-a-drain",
+        "V14",
+        "a node that is cordoned while it is drained is left by nobody any more",
+        EVICT,
+        "        _cordon(draft, event.node_id, replace(node, cordoned=True, cordon_at=event.at))\n",
+        "        _cordon(draft, event.node_id, replace(node, cordoned=True, drain=None, cordon_at=event.at))\n",
+    ),
+    Mutant(
         "forgotten-with-somebody-on-the-way",
         "V20",
         "a lost node is forgotten though a replica may have come up there before its loss",

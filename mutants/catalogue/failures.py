@@ -60,7 +60,7 @@ FAILURES = (
         "what waits for min_ready_s is not what the core asks to be woken for",
         "rankcore/rules/timeouts.py",
         "    if draft.maturing.items:\n",
-        "    if len(draft.maturing.items) > len(draft.replicas):\n",
+        "    if len(draft.maturing) > len(draft.replicas):\n",
     ),
     Mutant(
         "one-is-enough-for-healthy",

@@ -46,6 +46,14 @@ OVERLAP = (
         "    if not budget.is_needed(draft, holder):\n",
     ),
     Mutant(
+        "who-starts-on-what-failed-goes-on",
+        "V3",
+        "one that is needed while its version is given up goes on with that when it is not needed any more",
+        "rankcore/core.py",
+        "        if draft.early and draft.status is DEPLOY_FAILED:\n",
+        "        if False:\n",
+    ),
+    Mutant(
         "who-is-adopting-costs-nothing",
         "V1",
         "one that is told its rank is stopped for a newer version outside the budget, though it serves",
@@ -68,6 +76,14 @@ OVERLAP = (
         OVERLAP_RULE,
         "    return next((each for each in others if each in early), None)\n",
         "    return None\n",
+    ),
+    Mutant(
+        "who-is-kept-has-a-successor",
+        "V12",
+        "one that waits for its rank, and keeps it below a partition that was raised, has a successor of the new version",
+        "rankcore/rules/roll.py",
+        "        if not has_one and not kept and rank not in",
+        "        if not has_one and rank not in",
     ),
     Mutant(
         "who-serves-is-killed-with-its-drained-node",

@@ -52,7 +52,7 @@ REQUESTS = (
         "R12",
         "a user_config that a replica has applied is sent again",
         CONFIGURE,
-        "if replica.config_id == wanted.config_id or replica.version != wanted.version:",
-        "if replica.version != wanted.version:",
+        "    if replica.config_id == wanted.config_id or replica.version != wanted.version:\n",
+        "    if replica.version != wanted.version:\n",
     ),
 )

@@ -15,8 +15,8 @@ ROLLOUTS = (
         "V10",
         "what a replica reports of its restart token is not believed, so that it is restarted once more",
         "rankcore/rules/recovery.py",
-        "node_id=event.node_id, version=event.version, restart_token=event.restart_token)",
-        "node_id=event.node_id, version=event.version)",
+        "version=event.version, restart_token=event.restart_token)\n",
+        "version=event.version)\n",
     ),
     Mutant(
         "a-token-is-not-handed-on",
@@ -63,8 +63,8 @@ ROLLOUTS = (
         "V12",
         "a new user_config is sent below the partition too",
         CONFIGURE,
-        "    if replica.slot is None or replica.slot >= draft.kept_below:\n",
-        "    if True:\n",
+        "    if replica.slot is None or replica.slot >= draft.kept_below:\n        noticed",
+        "    if True:\n        noticed",
     ),
     Mutant(
         "a-canary-is-taken-for-proven-by-all",
@@ -215,8 +215,8 @@ ROLLOUTS = (
         "V9",
         "whoever becomes available is taken for progress of an update",
         "rankcore/book/readiness.py",
-        "    if replica.is_of(draft.spec):\n",
-        "    if True:\n",
+        "    if replica.is_of(draft.spec):\n        draft.progressed",
+        "    if True:\n        draft.progressed",
     ),
     Mutant(
         "a-retry-waits",

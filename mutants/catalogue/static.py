@@ -64,6 +64,14 @@ STATIC = (
         "    held_up = set(draft.bundles.misfits)\n    return next(",
     ),
     Mutant(
+        "a-ring-goes-on-while-nothing-comes-up",
+        "V1",
+        "one after another makes way in a ring of bundles, though whoever is started in it fails: nobody is left",
+        STATIC_RULES,
+        "    if any(slots.is_resting(draft, rank) and bundles.obstacle(draft, rank) is None for rank in draft.vacant):\n",
+        "    if False:\n",
+    ),
+    Mutant(
         "a-duplicates-loser-is-moved",
         "S8",
         "the loser of a duplicate stays on the bundles of its rank",

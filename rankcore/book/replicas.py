@@ -225,7 +225,7 @@ def exchange(draft: Draft, *pair: int) -> None:
                 slots.note_arrived(draft, rank)
             if before in rollout.stoppable:
                 slots.set_stoppable(draft, rank)
-            if before in rollout.unwanted:  # pragma: no cover (a swap in the step in which it is not wanted any more)
+            if before in rollout.unwanted:
                 slots.set_unwanted(draft, rank)
 
 

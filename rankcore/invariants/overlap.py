@@ -10,7 +10,7 @@ from rankcore.invariants.availability import available
 from rankcore.invariants.evictions import is_overdue
 from rankcore.kernel import Violation
 from rankcore.state import DeploymentState, Replica
-from rankcore.values import PREPARED, PREPARING, STARTING
+from rankcore.values import DEPLOY_FAILED, PREPARED, PREPARING, STARTING
 
 RULE = "V3"
 
@@ -35,6 +35,18 @@ def check_unwanted(state: DeploymentState) -> Iterable[Violation]:
         successor = state.replicas[state.tables.slots[rank].successor or ""]
         if not _was_available(successor, state) or available(state) > floor:
             yield Violation(RULE, f"{successor.replica_id} is not wanted, not needed, and {successor.state}")
+
+
+def check_given_up(state: DeploymentState) -> Iterable[Violation]:
+    """Who still starts on a build that was given up is there only as long as it is needed."""
+    if state.status is not DEPLOY_FAILED or not state.tables.early or state.unreported:
+        return
+    if available(state) <= state.world_size - state.spec.unavailable_max:
+        return
+    for replica in state.replicas.values():
+        given_up = replica.state is STARTING and replica.routed and replica.build == state.spec.build
+        if given_up and (replica.slot or 0) >= state.kept_below:
+            yield Violation(RULE, f"{replica.replica_id} starts on a build that was given up, and is not needed")
 
 
 def check_published(before: DeploymentState, event: Event, step: Step) -> Iterable[Violation]:

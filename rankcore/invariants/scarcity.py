@@ -50,12 +50,15 @@ def starved_at(state: DeploymentState) -> float | None:
 
 
 def was_starved(before: DeploymentState, state: DeploymentState, was: int, now: int) -> bool:
-    """Whether a replica had to move from one rank into another because that had lacked a place for long enough."""
-    slot, after_s = before.tables.slots.get(now), state.spec.scarcity_after_s
+    """Whether a replica had to move from one rank into another because that had lacked a place for long enough.
+
+    Its back-off is what this step has made of it: a retry ends it (V19).
+    """
+    slot, kept, after_s = before.tables.slots.get(now), state.tables.slots.get(now), state.spec.scarcity_after_s
     if after_s is None or state.spec.static_placement is not None or not now < _places(state) <= was:
         return False
     lacked = slot is not None and (slot.holder is None or before.replicas[slot.holder].state is ReplicaState.REQUESTED)
-    since = unplaced_since(slot) if slot is not None and lacked else state.clock
+    since = max(slot.unplaced_at, kept.retry_at) if slot is not None and kept is not None and lacked else state.clock
     return since + after_s <= state.clock
 
 

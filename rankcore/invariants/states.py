@@ -6,7 +6,7 @@ from operator import attrgetter
 from rankcore.invariants.evictions import check_evictions
 from rankcore.invariants.hand_over import check_rankless
 from rankcore.invariants.indexes import check_indexes
-from rankcore.invariants.overlap import check_routed, check_unwanted
+from rankcore.invariants.overlap import check_given_up, check_routed, check_unwanted
 from rankcore.invariants.scarcity import check_scarcity
 from rankcore.invariants.stall import check_stall
 from rankcore.invariants.static import check_static
@@ -32,6 +32,7 @@ def check(state: DeploymentState) -> list[Violation]:
         *check_rankless(replicas),
         *check_routed(replicas),
         *check_unwanted(state),
+        *check_given_up(state),
         *_repeated(replicas),
         *_unique(state, replicas),
         *_statuses(state, replicas),

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from rankcore.commands import Command, ReconfigureReplica, StartReplica
+from rankcore.invariants.availability import is_maturing
 from rankcore.kernel import Violation
 from rankcore.state import DeploymentState, Replica
 from rankcore.values import DeploymentStatus, ReplicaState, age_key
@@ -109,13 +110,28 @@ def check_failed(before: DeploymentState, state: DeploymentState) -> Iterable[Vi
 
 
 def asked_to_make_way(before: DeploymentState, state: DeploymentState, old: Replica) -> bool:
-    """S7: whether it belonged elsewhere, and stood on a bundle of a vacant rank: then no budget can be kept."""
+    """S7: whether it belonged elsewhere, and stood on a bundle of a vacant rank: then no budget can be kept.
+
+    It can be where another is to come up to stay: that is waited for.
+    """
     static = state.spec.static_placement
     taken = state.replicas.get(old.replica_id, old).slot if old.slot is None else old.slot  # a duplicate's loser takes one back
-    if static is None or taken is None or old.place == state.spec.place_of(taken):
+    if static is None or taken is None or old.place == state.spec.place_of(taken) or _is_one_to_be_back(state):
         return False
     for rank in {*state.kept_ranks, *before.kept_ranks}:
         group_id, wanted = state.spec.place_of(rank)
         if group_id == old.group_id and set(wanted) & set(old.bundles):
             return True
     return False
+
+
+def _is_one_to_be_back(state: DeploymentState) -> bool:
+    """Whether somebody has not been ready for long enough yet, or rests where its own bundles are free."""
+    if any(is_maturing(state, replica) for replica in state.replicas.values()):
+        return True
+    resting = (rank for rank in state.kept_ranks if state.tables.slots[rank].retry_at > state.clock)
+    return any(all(_is_free(state, bundle) for bundle in state.spec.place_of(rank)[1]) for rank in resting)
+
+
+def _is_free(state: DeploymentState, bundle: int) -> bool:
+    return not _is_lost(state, bundle) and not state.tables.bundles.users.get(bundle)

@@ -17,7 +17,8 @@ step, before any replica is started:
    its own side. While one below has waited for a place for `surge_patience_s`, successors of ranks above that have a place give
    it up, and none is started.
 
-The lowest ranks are served first. The successor is taken from the rank whose turn to be updated comes last.
+The lowest ranks are served first. The successor is taken from the highest rank that has one, and where successors are
+prepared it is one that is further than the others: it serves sooner.
 
 **Why.** Without it a cluster with N places for N replicas stands still for ever (`surge-full` of `rankcore check`): rank 0
 has a successor that waits for a place; rank 1 has none, and its holder is stopped within the budget; its place goes to the
@@ -56,7 +57,7 @@ from rankcore.rules.fill import PACK, has_room, start
 from rankcore.spec import DeploymentSpec
 from rankcore.state import Replica
 from rankcore.timers import NO_TIMER
-from rankcore.values import REQUESTED
+from rankcore.values import DRAINING, REQUESTED
 
 
 def bind(draft: Draft) -> None:
@@ -123,9 +124,9 @@ def _served(draft: Draft, lacking: RankSet, early: Callable[[Draft], RankSet]) -
 
 
 def _donor(draft: Draft, early: RankSet, rank: int) -> int | None:
-    """The rank whose successor may fill this one: the last to be updated on the same side of the partition."""
+    """The rank whose successor may fill this one: the highest on the same side of the partition."""
     below = draft.kept_below
-    if draft.rollout.unwanted.size:
+    if draft.spec.hand_over != "none" or draft.rollout.unwanted.size:
         return overlap.donor(draft, early, rank)
     if rank < below:
         return next((donor for donor in early.descending() if donor < below), None)
@@ -229,6 +230,23 @@ def await_successor(draft: Draft, rank: int, successor: Replica) -> None:
     else:
         timer = replicas.arm_patience(draft, successor.replica_id)
         replicas.write(draft, replace(successor, since=draft.clock, start_timer=timer))
+
+
+def dismiss_surplus(draft: Draft) -> None:
+    """Fewer may be started early than before: those beyond that go, first who is least far, of these the youngest.
+
+    Who succeeds one that leaves already, or is evicted, is not started for the surge.
+    """
+    surging, evicted = draft.rollout.surging, draft.evictions.ranks
+    held = [rank for rank in surging if rank not in evicted and draft.slots[rank].holder is not None]
+    those = [rank for rank in held if slots.holder_of(draft, rank).state is not DRAINING]
+    surplus = max(0, len(those) - draft.spec.surge_max)
+    for rank in sorted(those, key=partial(_worth, draft))[:surplus]:
+        leaving.dismiss_successor(draft, rank, f"max_surge is {draft.spec.surge_max} now")
+
+
+def _worth(draft: Draft, rank: int) -> tuple[int, int]:
+    return overlap.progress(draft, rank), -draft.replicas[draft.slots[rank].successor or ""].birth
 
 
 def go_without(draft: Draft, successor: Replica, because: str) -> None:

@@ -100,8 +100,11 @@ def _unstarted(draft: Draft) -> list[int]:
     return sorted(each.slot for each in unstarted if each.slot is not None and each.slot >= draft.kept_below)
 
 
-def withdraw_found(draft: Draft) -> None:
-    """Stop what a recovery found starting on a build that was given up before; the proven one takes its place."""
+def withdraw(draft: Draft) -> None:
+    """Stop what still starts on a build that was given up, once it is not needed: the proven one takes its place.
+
+    A recovery may have found it so, or it served without a rank, and too few others did.
+    """
     for rank in _unstarted(draft):
         holder = slots.holder_of(draft, rank)
         if holder.build == draft.spec.build and not budget.is_needed(draft, holder):

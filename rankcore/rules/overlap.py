@@ -16,6 +16,7 @@ goes after that. So an update that adds one can do with a budget of 0. Numbers a
    another. Else it adopts with its own, and gets the other in its turn: both at once would put its readiness in doubt (M7).
 5. *Unwanted.* A successor whose generation is not wanted any more, whose predecessor may stay, or whose node is drained, goes
    at once if it is not needed, and else waits until it is not: nobody goes for it, and nobody succeeds beside it.
+   So does one that is being told its rank when its build is given up (`failures.withdraw`).
 6. *Employed.* Meanwhile a rank that lacks somebody takes it, whatever generation is wanted there: it adopts with its own build,
    and is replaced as any holder is (M5). Without that, where it has the last place, who is wanted would wait for that place,
    and it for who is wanted. Below the partition nobody takes another generation: both wait there, and the state says so. One
@@ -35,6 +36,7 @@ failed in its slot, as a start has, and the budget holds the update back with al
 """
 
 from collections.abc import Iterable
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -44,9 +46,11 @@ from rankcore.rankset import RankSet
 from rankcore.rules import budget, leaving, messages
 from rankcore.spec import DeploymentSpec
 from rankcore.state import Replica
-from rankcore.values import DEPLOY_FAILED, REFILL, ReplicaRank
+from rankcore.values import DEPLOY_FAILED, PLACED, PREPARED, PREPARING, REFILL, REQUESTED, ReplicaRank
 
 RULE = "V3"
+WAYS = (REQUESTED, PLACED, PREPARING, PREPARED)
+"""How far a successor is, from the beginning to the end."""
 
 
 def is_wanted(draft: Draft) -> bool:
@@ -99,13 +103,21 @@ def let_go(draft: Draft) -> None:
 
 
 def donor(draft: Draft, early: RankSet, rank: int) -> int | None:
-    """The rank whose successor may fill this one, where some are unwanted: they come last, and fill any above the partition."""
+    """The rank whose successor may fill this one: who is up or comes up serves sooner than who has a place, or waits for one.
+
+    Those who are unwanted come last, and fill any rank above the partition.
+    """
     below, unwanted = draft.kept_below, draft.rollout.unwanted
-    for each in early.descending():
-        if each not in unwanted and (each < below) is (rank < below):
-            return each
+    wanted = [each for each in early.descending() if each not in unwanted and (each < below) is (rank < below)]
+    if wanted:
+        return max(wanted, key=partial(progress, draft))
     others = () if rank < below else unwanted.descending()
     return next((each for each in others if each in early), None)
+
+
+def progress(draft: Draft, rank: int) -> int:
+    """How far the successor of a rank is."""
+    return WAYS.index(draft.replicas[draft.slots[rank].successor or ""].state)
 
 
 def any_unfilled(draft: Draft, ranks: Iterable[int]) -> int | None:
@@ -117,7 +129,7 @@ def adopts_all_the_same(draft: Draft, holder: Replica) -> bool:
     """Whether a slot's holder gets its rank though its generation is not wanted there: it is needed (6). Else it is stopped."""
     if budget.is_needed(draft, holder):
         return True
-    if holder.routed:  # pragma: no cover (its rank was in dispute when that changed: random walks alone come here)
+    if holder.routed:
         leaving.stop(draft, holder, REFILL, RULE, "its generation is not wanted, and it is not needed any more")
     return False
 
@@ -125,6 +137,6 @@ def adopts_all_the_same(draft: Draft, holder: Replica) -> bool:
 def initialize(draft: Draft, holder: Replica, rank: ReplicaRank, recipe: DeploymentSpec) -> None:
     """Tell a slot's holder its first ranks. Below the partition it is no longer outdated with that."""
     told = messages.initialize(draft, holder, rank, recipe)
-    if rank.rank < draft.spec.partition and slots.is_outdated(draft, rank.rank, holder):  # pragma: no cover (likewise)
+    if rank.rank < draft.spec.partition and slots.is_outdated(draft, rank.rank, holder):
         if not slots.is_outdated(draft, rank.rank, told):
             slots.note_outdated(draft, RankSet.discard, rank.rank, holder)

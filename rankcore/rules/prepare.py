@@ -148,7 +148,7 @@ def notice_ripe(draft: Draft, replica: Replica) -> None:
     """Let the predecessor of a replica go that has been prepared for `min_ready_s`."""
     ripe = replica.since + draft.spec.min_ready_s <= draft.clock
     if ripe and replica.slot is not None and slots.is_successor(draft, replica):
-        if replica.slot not in draft.rollout.unwanted:  # pragma: no branch (who is unwanted is dismissed in the same step)
+        if replica.slot not in draft.rollout.unwanted:
             slots.set_stoppable(draft, replica.slot)  # 3
         readiness.notice_available(draft, replica)
 

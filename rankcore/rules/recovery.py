@@ -51,7 +51,7 @@ from rankcore.notes import RANK_MOVED, REPORT_ADOPTED, NoteKind
 from rankcore.rules import evict, leaving, overlap, prepare, static, unready
 from rankcore.rules.configure import notice_config
 from rankcore.rules.endings import ended
-from rankcore.rules.failures import withdraw_found
+from rankcore.rules.failures import withdraw
 from rankcore.rules.messages import reconfigure
 from rankcore.rules.news import become_ready
 from rankcore.rules.prove import prove
@@ -225,7 +225,7 @@ def repair(draft: Draft) -> None:
     mark_disputed(draft)
     static.follow(draft, draft.bundles.stranded)
     if draft.status is DEPLOY_FAILED:
-        withdraw_found(draft)
+        withdraw(draft)
     _explain(draft)
 
 

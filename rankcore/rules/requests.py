@@ -14,6 +14,7 @@ from rankcore.frozen import EMPTY
 from rankcore.lifecycle import Milestone
 from rankcore.notes import LATE, SPEC_APPLIED, WORLD_SIZE_CHANGED, NoteKind
 from rankcore.rules import leaving, prepare, recovery, static
+from rankcore.rules.bind import dismiss_surplus
 from rankcore.rules.configure import change_build, change_config
 from rankcore.rules.prove import change_min_ready
 from rankcore.rules.timeouts import next_due
@@ -64,6 +65,8 @@ def on_spec_changed(draft: Draft, event: SpecChanged) -> None:
         change_min_ready(draft)
     if new.hand_over != old.hand_over:
         prepare.look_at_all(draft)
+    if new.surge_max < old.surge_max:
+        dismiss_surplus(draft)
     if _waits(new) != _waits(old):
         draft.wake(next_due(draft))
     if new.target_replicas != old.target_replicas:

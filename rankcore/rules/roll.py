@@ -65,8 +65,8 @@ def _start_successors(draft: Draft) -> None:
     for rank in _without_successor_first(draft, draft.rollout.running):
         if len(draft.rollout.surging) >= draft.spec.surge_max or not has_room(draft):
             return
-        slot = draft.slots[rank]
-        if slot.successor is None and rank not in draft.evictions.ranks and not slots.is_resting(draft, rank):
+        has_one, kept = draft.slots[rank].successor is not None, rank < draft.kept_below  # who is kept waits for its rank alone
+        if not has_one and not kept and rank not in draft.evictions.ranks and not slots.is_resting(draft, rank):
             start_successor(draft, rank, draft.spec)
 
 

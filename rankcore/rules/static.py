@@ -197,7 +197,7 @@ def recheck(draft: Draft) -> None:
         clear = bundles.obstacle(draft, rank) is None
         if rank in draft.bundles.misfits:
             holder = slots.holder_of(draft, rank)
-            if holder.state in slots.UNSTARTED:
+            if holder.state in slots.UNSTARTED and not holder.routed:
                 leaving.stop(draft, holder, REFILL, "S7", "not running yet, and on other bundles than its rank's")
             else:
                 bundles.set_movable(draft, rank, clear)
@@ -219,9 +219,12 @@ def holds_back(draft: Draft, rank: int) -> bool:
 def in_the_way(draft: Draft) -> Replica | None:
     """Who is to move and stands on a bundle that a vacant slot waits for, while nothing that is under way can free it.
 
-    Where bundles change hands in a ring, no budget can be kept: the slot that was vacated first would wait for ever.
+    Where bundles change hands in a ring, no budget can be kept: the slot that was vacated first would wait for ever. One more
+    than it allows goes at a time: who has not come up to stay yet, on bundles that are free, is waited for.
     """
-    if not draft.bundles.misfits.size or not draft.vacant.size or _is_under_way(draft):
+    if not draft.bundles.misfits.size or not draft.vacant.size or _is_under_way(draft) or len(draft.maturing):
+        return None
+    if any(slots.is_resting(draft, rank) and bundles.obstacle(draft, rank) is None for rank in draft.vacant):
         return None
     for rank in draft.vacant:
         if rank in draft.bundles.stranded:

@@ -149,6 +149,9 @@ CLAIMS: dict[str, dict[str, str | tuple[str, ...]]] = {
             HERE + "test_options_of_a_rollout_have_the_names_and_defaults_of_ray_serve",
             "tests/unit/test_serve_options.py::test_as_many_replicas_as_in_serve",
         ),
+        "| `check_ready`, `check_health` |": (
+            HERE + "test_a_replica_of_ray_serve_is_asked_for_its_health_and_not_whether_it_is_ready",
+        ),
     },
     "docs/scenario-reference.md": {
         "Names, meanings and defaults are those of Ray Serve 2.60": (
@@ -260,6 +263,14 @@ def test_options_of_a_rollout_have_the_names_and_defaults_of_ray_serve():
     assert set(theirs) <= set(schema.DeploymentSchema.model_fields)
     ours = DeploymentSpec(name="llm", target_replicas=10)
     assert (ours.unavailable_max, ours.surge_max) == (2, 0)
+
+
+def test_a_replica_of_ray_serve_is_asked_for_its_health_and_not_whether_it_is_ready():
+    replica = pytest.importorskip("ray.serve._private.replica", reason="Ray Serve is not installed: pip install 'ray[serve]'")
+    from ray.serve._private.constants import HEALTH_CHECK_METHOD
+
+    assert HEALTH_CHECK_METHOD == "check_health"
+    assert "check_ready" not in Path(replica.__file__).read_text(encoding="utf-8")
 
 
 NAMES = st.sampled_from(["M", "N", "M_1", "M_2", "M_1_1"])

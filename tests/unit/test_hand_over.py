@@ -63,6 +63,22 @@ def test_a_prepared_one_has_no_rank() -> None:
     assert successor not in d.routes
 
 
+@pytest.mark.parametrize("order", ["lowest_rank", "highest_rank"])
+def test_of_several_the_one_that_is_furthest_takes_the_rank_of_one_that_crashed(order: str) -> None:
+    d = handing_over(6, max_surge=2, update_order=order)
+    d.unready("llm#1.3")  # it uses the budget up
+    d.change(version="2", max_unavailable=1)
+    d.forget()
+    pool = [slot.successor for _, slot in sorted(d.state.tables.slots.items()) if slot.successor is not None]
+    early, late = pool if order == "lowest_rank" else reversed(pool)
+    d.place(late)
+    d.place(early)
+    d.prepared(early)
+    d.die("llm#1.2")
+    assert d.state.holder_of(2) == early
+    assert d.sent(InitializeReplica, early)[0].rank.rank == 2
+
+
 def test_it_has_to_be_prepared_for_min_ready_s() -> None:
     d = Deployment(3, max_surge=1, max_unavailable=1, hand_over="prepared", min_ready_s=10.0)
     d.settle()

@@ -493,6 +493,27 @@ def test_a_failed_version_keeps_who_is_needed_until_the_proven_one_serves() -> N
     assert available(d) == 2
 
 
+def test_one_that_starts_on_a_version_that_is_given_up_goes_as_soon_as_it_is_not_needed() -> None:
+    d = overlapping(3, max_unavailable=1, max_start_failures=1)
+    early = updated(d)
+    d.prepared(early)
+    d.stopped("llm#1.0")
+    assert d.state.replicas[early].state is STARTING
+    d.die("llm#1.1")
+    given_up = d.state.holder_of(1) or ""
+    d.start_fails(given_up)
+    assert (d.status, d.routes) == (DeploymentStatus.DEPLOY_FAILED, {"llm#1.2", early})  # of three, one may be missing
+    proven = d.sent(StartReplica)[-1]
+    assert (proven.rank, proven.version) == (1, "1")
+    d.place(proven.replica_id)
+    assert early in d.routes
+    d.ready(proven.replica_id)
+    assert stopped(d)[-1] == early
+    d.settle()
+    assert d.status is DeploymentStatus.DEPLOY_FAILED
+    assert [each.version for each in d.state.replicas.values()] == ["1", "1", "1"]
+
+
 def test_a_lower_target_takes_successors_along() -> None:
     d = overlapping(3)
     successor = updated(d)
@@ -620,6 +641,17 @@ def test_one_that_is_neither_wanted_nor_needed_is_reported() -> None:
     assert f"V3: {successor} is not wanted, not needed, and PREPARING" in reported(forged)
 
 
+def test_one_that_starts_on_what_was_given_up_and_is_not_needed_is_reported() -> None:
+    d = overlapping(2, max_start_failures=1)
+    successor = serving_after_a_stop(d)
+    d.stopped("llm#1.0")
+    d.start_fails(d.sent(StartReplica)[-1].replica_id)
+    assert d.status is DeploymentStatus.DEPLOY_FAILED
+    assert not check(d.state)
+    forged = attrs.evolve(d.state, spec=attrs.evolve(d.state.spec, max_unavailable=1))
+    assert f"V3: {successor} starts on a build that was given up, and is not needed" in reported(forged)
+
+
 def test_what_routers_are_not_told_is_reported() -> None:
     d = overlapping()
     successor = updated(d)
@@ -733,3 +765,87 @@ def test_one_that_says_it_is_unready_while_it_is_told_its_rank_leaves_the_routes
     d.unready(successor)
     d.ready(successor)
     assert (d.state.replicas[successor].state, d.routes) == (RUNNING, {"llm#1.1"})
+
+
+def taker_of_a_rank_that_is_still_believed(**spec: object) -> tuple[Deployment, str]:
+    """The holder of rank 2 moves to rank 0, which had no place; a successor that is up has its slot, and waits for its rank."""
+    d = overlapping(3, scarcity_after_s=5.0, **spec)
+    d.die("llm#1.0")
+    unplaced = d.sent(StartReplica)[-1].replica_id
+    d.wait(5.0)
+    assert d.state.holder_of(0) == "llm#1.2"
+    successor = updated(d)
+    d.prepared(successor)
+    d.stopped(unplaced)
+    assert (d.state.holder_of(2), d.sent(InitializeReplica)) == (successor, [])
+    return d, successor
+
+
+@pytest.mark.parametrize("spec", [{}, {"hand_over": "prepared", "max_unavailable": 1}])
+def test_one_that_waits_for_its_rank_and_is_neither_wanted_nor_needed_goes(spec: dict[str, object]) -> None:
+    d, taker = taker_of_a_rank_that_is_still_believed(**spec)
+    d.change(version="3", max_unavailable=1)
+    assert stopped(d)[-1] == taker
+    d.settle()
+    assert (d.status, {each.version for each in d.state.replicas.values()}) == (DeploymentStatus.HEALTHY, {"3"})
+
+
+def test_one_that_waits_for_its_rank_and_is_needed_has_it_below_the_partition_too() -> None:
+    d, taker = taker_of_a_rank_that_is_still_believed()
+    d.change(partition=3)
+    assert taker in d.routes
+    d.acknowledge("llm#1.2")
+    assert d.sent(InitializeReplica, taker)[-1].rank.rank == 2
+    d.settle()
+    assert (d.status, taker in d.routes) == (DeploymentStatus.HEALTHY, True), "it holds its rank, which is not updated"
+
+
+def test_one_that_a_new_controller_found_prepared_serves_on_where_a_static_placement_begins_and_it_is_needed() -> None:
+    d = overlapping(3, max_unavailable=1)
+    d.replace("llm#1.0")
+    early = d.sent(StartReplica)[-1].replica_id
+    d.place(early)
+    d.prepared(early)
+    assert stopped(d) == ["llm#1.0"]
+    d.restart()
+    for each in d.state.unreported:
+        d.report(each)
+    placement = StaticPlacement({0: [0], 1: [1], 2: [2]}, 4, group="pg")
+    d.change(placement=placement, target_replicas=None, max_surge=0, hand_over="none")
+    d.settle()
+    assert (d.status, len(d.routes)) == (DeploymentStatus.HEALTHY, 3)
+
+
+def unwanted_successor() -> tuple[Deployment, str]:
+    """Rank 0, below the partition, has no place; rank 1 has a successor of an older version than is wanted, which is needed."""
+    d = overlapping(2, partition=1, scarcity_after_s=60.0)
+    successor = updated(d)
+    d.die("llm#1.0")
+    d.prepared(successor)
+    d.change(version="3")
+    assert list(d.state.tables.rollout.unwanted) == [1]
+    return d, successor
+
+
+def test_one_that_is_not_wanted_is_so_too_where_the_holder_of_its_slot_moves() -> None:
+    d, successor = unwanted_successor()
+    d.wait(60.0)
+    assert d.state.holder_of(0) == "llm#1.1"
+    assert d.state.tables.slots[0].successor == successor
+    assert list(d.state.tables.rollout.unwanted) == [0]
+    assert successor in d.routes
+    d.settle()
+    assert d.status is DeploymentStatus.HEALTHY
+
+
+def test_nobody_goes_for_one_that_is_not_wanted_because_it_has_been_ready_for_long_enough() -> None:
+    d, _ = unwanted_successor()
+    d.wait(10.0)
+    d.change(min_ready_s=5.0)
+    assert not stopped(d)
+    d.settle()
+    d.wait(5.0)
+    d.settle()
+    d.wait(5.0)
+    d.settle()
+    assert d.status is DeploymentStatus.HEALTHY

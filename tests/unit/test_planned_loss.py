@@ -254,6 +254,14 @@ def test_an_update_passes_over_the_evicted_whose_successors_bring_the_version() 
     assert {each.version for each in d.state.replicas.values()} == {"2"}
 
 
+def test_an_update_leaves_the_evicted_to_their_successors_though_they_are_unready() -> None:
+    d = two_nodes()
+    d.drain("n0")
+    d.unready("llm#1.0")
+    d.change(version="2", max_unavailable=1)
+    assert "llm#1.0" not in stopped(d)
+
+
 def test_an_update_without_room_elsewhere_goes_on_beside_a_drain() -> None:
     """M10: rank 0 waits for room; were it rolled, its room on the cordoned node would be gone."""
     d = Deployment.running(2, nodes=("n0", "n1"), max_unavailable=1)
@@ -465,6 +473,14 @@ def test_a_later_drain_replaces_the_deadline() -> None:
     d.drain("n0", d.now + 60.0)
     d.wait(60.0)
     assert killed(d) == ["llm#1.0", "llm#1.2"]
+
+
+def test_a_cordon_takes_nothing_of_a_drain_back() -> None:
+    """All pairs: `tests/property/test_pairs_of_node_news.py`."""
+    d = two_nodes()
+    d.drain("n0", 30.0)
+    d.cordon("n0", at=1.0)
+    assert d.state.nodes["n0"].drain == Drain(30.0, "drain", 0.0)
 
 
 @pytest.mark.parametrize("final_first", [True, False])

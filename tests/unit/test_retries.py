@@ -3,7 +3,7 @@
 import pytest
 
 from rankcore import DeploymentStatus, NoteKind
-from rankcore.commands import StartReplica, StopReplica
+from rankcore.commands import ReconfigureReplica, StartReplica, StopReplica
 from rankcore.errors import InvalidEventError
 from rankcore.events import RetryRequested
 from rankcore.progress import is_anything_to_retry
@@ -150,3 +150,15 @@ def test_what_is_being_deleted_is_not_tried_again() -> None:
     retry(d)
     assert starts(d) == []
     assert d.noted(NoteKind.LATE)[-1].because == "RetryRequested while DELETING"
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_rank_that_is_tried_again_may_be_starved_in_that_step(named: bool) -> None:
+    """Every step is checked: since when it lacks a place is asked of the back-off that is, not of the one that was."""
+    d = Deployment(2, scarcity_after_s=0.0, start_backoff_s=30.0, max_start_failures=9)
+    d.start_fails("llm#1.0")
+    d.place("llm#1.1")
+    d.ready("llm#1.1")
+    assert d.state.kept_ranks == (0,)
+    retry(d, *((0,) if named else ()))
+    assert [(told.replica_id, told.rank.rank) for told in d.sent(ReconfigureReplica)] == [("llm#1.1", 0)]

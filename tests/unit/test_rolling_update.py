@@ -299,6 +299,20 @@ def test_surge_starts_no_more_than_max_surge_replicas_early() -> None:
     assert versions(d) == ["2"] * 6
 
 
+def test_a_lower_max_surge_dismisses_who_was_started_beyond_it_the_least_far_and_youngest_first() -> None:
+    d = Deployment.running(6, max_surge=4, max_unavailable=3)
+    d.change(version="2")
+    early = [each.replica_id for each in d.sent(StartReplica)[-4:]]
+    d.place(early[1])  # its predecessor is stopped
+    assert [each.replica_id for each in d.sent(StopReplica)][-1] == "llm#1.1"
+    d.place(early[3])
+    d.forget()
+    d.change(max_surge=1)
+    assert [each.replica_id for each in d.sent(StopReplica)] == [early[2], early[0]]
+    d.settle()
+    assert (d.status, {each.version for each in d.state.replicas.values()}) == (DeploymentStatus.HEALTHY, {"2"})
+
+
 def test_an_update_with_surge_keeps_to_the_budget_too() -> None:
     """Section 2.3."""
     d = Deployment.running(5, max_surge=2, max_unavailable=1)

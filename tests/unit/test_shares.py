@@ -44,7 +44,8 @@ def test_a_share_follows_the_target() -> None:
 @pytest.mark.parametrize("value", ["", "5", "5 %", "101%", "-1%", "05%", "1.5%", "%", "\u0665%", 1.5, True])
 def test_what_is_no_share_is_refused(field: str, value: object) -> None:
     assert not is_share(value)
-    with pytest.raises(InvalidSpecError, match=rf"DeploymentSpec\.{field}"):
+    allowed = "from '0%' to '100%'" if isinstance(value, str) else "integer"
+    with pytest.raises(InvalidSpecError, match=rf"DeploymentSpec\.{field} must be .*{allowed}"):
         DeploymentSpec(name="llm", target_replicas=4, **{field: value})  # type: ignore[arg-type]
 
 

@@ -13,7 +13,7 @@ from rankcore.frozen import PMap
 from rankcore.invariants import check, check_step
 from rankcore.rankset import RankSet
 from rankcore.state import BundleNews
-from rankcore.values import ReplicaRank
+from rankcore.values import REFILL, ReplicaRank
 from tests.scripted import Deployment
 
 A, B, C = "llm#1.0", "llm#1.1", "llm#1.2"
@@ -235,3 +235,25 @@ def test_a_slot_that_waited_for_bundles_is_started_without_them_once_all_have_re
     assert check(done.state) == []
     assert set(done.state.tables.vacant) == set()
     assert any(isinstance(each, StartReplica) for each in done.commands)
+
+
+@pytest.mark.parametrize("comes_up", [True, False])
+def test_who_makes_way_in_a_ring_while_another_is_to_be_back_is_reported(comes_up: bool) -> None:
+    """It rests after a failure, or has not been ready for `min_ready_s`: V1 has room for one of them at a time."""
+    ring = StaticPlacement({0: [0], 1: [1], 2: [2]}, 4, group="pg")
+    d = Deployment.running(None, placement=ring, max_unavailable=1, min_ready_s=30.0, start_backoff_s=60.0)
+    d.wait(30.0)
+    d.change(placement=StaticPlacement({0: [1], 1: [2], 2: [0]}, 4, group="pg"))
+    d.settle(except_for=("llm#1.3",))
+    d.place("llm#1.3", "n0")
+    if comes_up:
+        d.ready("llm#1.3")
+    else:
+        d.start_fails("llm#1.3")
+    before, event = sound(d), ClockAdvanced(at=d.now + 1.0)
+    honest = step(before, event)
+    assert not check_step(before, event, honest)
+    gone = with_replica(honest.state, C, state=ReplicaState.DRAINING, leaving=REFILL, routed=False)
+    forged = Step(gone, (*honest.commands, StopReplica(C, 1.0, 1)), honest.notes)
+    reported = [str(each) for each in check_step(before, event, forged)]
+    assert "2.3: an update stopped ['llm#1.2']: 0 of 3 are left, 1 may be unavailable" in reported

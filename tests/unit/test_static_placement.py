@@ -607,6 +607,34 @@ def test_a_lost_place_keeps_nobody_else_from_making_way() -> None:
     assert d.state.replicas[C].state is ReplicaState.FAILED
 
 
+@pytest.mark.parametrize("min_ready_s", [0.0, 30.0])
+def test_no_more_than_one_beyond_the_budget_go_for_a_ring_where_those_that_come_up_do_not_last(min_ready_s: float) -> None:
+    """Who rests after a failure, or has not been ready for long enough, is out already: nobody else goes before it is back."""
+    d = running(SINGLES, max_unavailable=1, start_backoff_s=8.0, start_backoff_max_s=8.0, min_ready_s=min_ready_s)
+    d.wait(min_ready_s)
+    d.settle()
+    d.forget()
+    moved(d, {0: [1], 1: [2], 2: [0]})
+    d.settle(except_for=("llm#1.3",))
+    assert [stop.replica_id for stop in d.sent(StopReplica)] == [A, B], "one more than may be unavailable"
+    d.place("llm#1.3", "n0")
+    if min_ready_s:
+        d.ready("llm#1.3")
+        d.wait(1.0)
+        d.die("llm#1.3")
+        d.settle(except_for=(C,))
+        d.wait(20.0)
+    else:
+        d.start_fails("llm#1.3")
+        d.wait(7.0)
+    assert C in d.routes
+    assert C not in [stop.replica_id for stop in d.sent(StopReplica)]
+    d.settle()
+    d.wait(100.0)
+    d.settle()
+    assert (d.status, places(d)) == (DeploymentStatus.HEALTHY, {0: (1,), 1: (2,), 2: (0,)})
+
+
 def test_nobody_begins_a_ring_where_somebody_only_has_to_finish_draining() -> None:
     """Rank 0 is to move to where a replica drains that the mapping no longer has: it runs on until that has gone."""
     d = running(SINGLES, max_unavailable=2)
