@@ -27,7 +27,7 @@ def begin(draft: Draft, replica: Replica) -> dict[str, Any]:
     if draft.configuring and replica.replica_id in draft.configuring:
         draft.configuring = draft.configuring.delete(replica.replica_id)
         draft.progressed = True
-    timer = _enter(draft, replica.replica_id, draft.clock)
+    timer = _enter(draft, replica.replica_id, draft.clock) if draft.spec.min_ready_s else NO_TIMER
     if timer == NO_TIMER:
         notice_available(draft, replica)
     return {"ready_at": draft.clock, "ready_timer": timer}
@@ -70,7 +70,8 @@ def end_prepared(draft: Draft, replica: Replica) -> None:
 
 def end(draft: Draft, replica: Replica) -> None:
     """It serves no longer, or is to run another build."""
-    draft.maturing = draft.maturing.discard(replica.ready_timer)
+    if replica.ready_timer != NO_TIMER:
+        draft.maturing = draft.maturing.discard(replica.ready_timer)
     if draft.configuring:
         draft.configuring = without(draft.configuring, replica.replica_id)
 

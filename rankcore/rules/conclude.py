@@ -89,7 +89,8 @@ def _publish_routes(draft: Draft) -> None:
         added = routes.routed(draft.replicas)
         removed: tuple[ReplicaId, ...] = ()
     else:
-        added, removed = routes.oldest_first(draft.routes_added), routes.oldest_first(draft.routes_removed)
+        added = routes.oldest_first(draft.routes_added) if draft.routes_added else ()
+        removed = routes.oldest_first(draft.routes_removed) if draft.routes_removed else ()
     draft.commands.append(PublishRoutes(added, removed, draft.next_revision(), draft.epoch))
 
 

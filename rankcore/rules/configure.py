@@ -97,7 +97,7 @@ def change_config(draft: Draft, wanted: DeploymentSpec, runs: list[Replica] | No
 def notice_config(draft: Draft, replica: Replica) -> None:
     """Remember a replica that came up with another user_config than the one in force, and is to have that."""
     wanted = draft.recipe
-    if wanted is not None:
+    if wanted is not None and replica.config_id != wanted.config_id:
         _notice(draft, replica, wanted)
 
 

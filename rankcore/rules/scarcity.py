@@ -46,7 +46,7 @@ RULE = "V18"
 def relieve(draft: Draft) -> None:
     """Move those with the highest ranks into ranks that have lacked a place for too long."""
     places = len(draft.slots) - draft.requested.size - draft.vacant.size
-    if draft.taken.taken.lowest_free() >= places and not slots.is_startable_below(draft, places):
+    if not slots.is_startable_below(draft, places) and draft.taken.taken.lowest_free() >= places:
         return
     after_s, packs = draft.spec.scarcity_after_s, draft.spec.placement == PACK
     if after_s is None or draft.spec.static_placement is not None or draft.recipe is None or (packs and has_room(draft)):
