@@ -136,7 +136,6 @@ def adopts_all_the_same(draft: Draft, holder: Replica) -> bool:
 
 def initialize(draft: Draft, holder: Replica, rank: ReplicaRank, recipe: DeploymentSpec) -> None:
     """Tell a slot's holder its first ranks. Below the partition it is no longer outdated with that."""
-    told = messages.initialize(draft, holder, rank, recipe)
-    if rank.rank < draft.spec.partition and slots.is_outdated(draft, rank.rank, holder):
-        if not slots.is_outdated(draft, rank.rank, told):
-            slots.note_outdated(draft, RankSet.discard, rank.rank, holder)
+    messages.initialize(draft, holder, rank, recipe)
+    if draft.spec.partition and rank.rank < draft.kept_below and slots.is_outdated(draft, rank.rank, holder):
+        slots.note_outdated(draft, RankSet.discard, rank.rank, holder)
