@@ -98,7 +98,9 @@ class Player:
 
 def play(size: int) -> tuple[Player, float]:
     """Start up, then crashes, rescales by a few, and acknowledgements of a new user_config."""
-    player = Player(DeploymentSpec(name="llm", target_replicas=size))
+    # Crashes of one rank shortly after each other are replaced at once, and a user_config goes to all at once.
+    spec = DeploymentSpec(name="llm", target_replicas=size, stable_after_s=0.5, config_rollout="at_once")
+    player = Player(spec)
     player.answer(player.first.commands, "start-up")
     assert player.state.status == "HEALTHY", player.state.status
     chance = random.Random(size)
