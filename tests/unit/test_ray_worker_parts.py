@@ -115,6 +115,55 @@ def test_who_follows_a_load_hears_how_far_it_is_and_then_its_end():
     assert (first, first.percent, end) == (Progressed(25, 100), 25, MoveEnded(1, gpu_bytes=(1,)))
 
 
+def test_what_comes_while_a_word_is_on_its_way_is_told_though_nothing_comes_after_it():
+    async def main():
+        sequence, go_on = MoveSequence("w"), asyncio.Event()
+
+        async def act():
+            sequence.arrived(25, 100)
+            await go_on.wait()
+            return (1,)
+
+        task, words = sequence.begin(1, act), []
+        async with asyncio.timeout(10.0):
+            async for word in sequence.progress_of(task):
+                words.append(word)
+                if word == Progressed(25, 100):
+                    sequence.arrived(75, 100)
+                else:
+                    go_on.set()
+        return words
+
+    assert in_a_loop(main) == [Progressed(25, 100), Progressed(75, 100), MoveEnded(1, gpu_bytes=(1,))]
+
+
+def test_a_load_begins_from_nothing_whatever_the_last_one_came_to_and_who_asks_again_hears_how_far_it_is():
+    async def main():
+        sequence, go_on = MoveSequence("w"), asyncio.Event()
+
+        async def act():
+            sequence.arrived(100, 100)
+            return (1,)
+
+        async def second():
+            await go_on.wait()
+            sequence.arrived(50, 100)
+            await asyncio.Event().wait()
+
+        await sequence.begin(1, act)
+        task = sequence.begin(2, second)
+        assert sequence.progress == Progressed(0)
+        go_on.set()
+        async with asyncio.timeout(10.0):
+            for _ in range(2):
+                async for word in sequence.progress_of(task):
+                    assert word == Progressed(50, 100)
+                    break
+        task.cancel()
+
+    in_a_loop(main)
+
+
 def test_nothing_of_nothing_is_no_percent():
     assert Progressed(0).percent == 0
 

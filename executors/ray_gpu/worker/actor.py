@@ -228,7 +228,6 @@ class WorkerActor:
             raise RuntimeError(f"{self._worker.worker_id} has dropped its weights: another process has to load them again")
         if self._tenure is not None:
             raise RuntimeError(f"{self._worker.worker_id} is {self._tenure.replica_id}, and has to leave first")
-        self._moves.arrived(0, 0)
         self._granted = load
         try:
             user = await self._user.run(self._user.build())

@@ -14,6 +14,9 @@ class BusyError(Exception):
     """A move that is made only where no call is under way is not made."""
 
 
+NOTHING = Progressed(0)
+
+
 class MoveSequence:
     """What a process was told to do with its weights.
 
@@ -30,7 +33,7 @@ class MoveSequence:
 
     def __init__(self, name: str) -> None:
         self.newest = 0
-        self.progress = Progressed(0)
+        self.progress = NOTHING
         self._name = name
         self._task: asyncio.Task[MoveEnded] | None = None
         self._news = asyncio.Event()
@@ -57,19 +60,22 @@ class MoveSequence:
         if move < self.newest:
             raise ValueError(f"move {move} is older than the newest that {self._name} was told, which is {self.newest}")
         if self._task is None or self.newest != move:
-            before, self.newest = self._task, move
+            before, self.newest, self.progress = self._task, move, NOTHING
             self._task = asyncio.get_running_loop().create_task(self._carried_out(move, before, act))
         return self._task
 
     async def progress_of(self, task: "asyncio.Task[MoveEnded]") -> AsyncIterator[Progressed | MoveEnded]:
-        """How a load comes on, and at last its end."""
+        """How a load comes on, and at last its end. What comes while the last word is on its way is the next one."""
+        said = NOTHING
         while not task.done():
+            if self.progress != said:
+                said = self.progress
+                yield said
+                continue
             self._news.clear()
             waiting = asyncio.ensure_future(self._news.wait())
             await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
             waiting.cancel()
-            if not task.done():
-                yield self.progress
         yield await asyncio.shield(task)
 
     def arrived(self, bytes_done: int, bytes_total: int) -> None:
