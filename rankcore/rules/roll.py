@@ -118,7 +118,7 @@ def _in_order(draft: Draft) -> Iterator[int]:
     Where successors are prepared first, the others go only if there is no room for any (V4).
 
     Whoever is to move to other bundles moves when those are free, and takes a new generation along. Who is evicted is passed
-    over, as long as it is for its successor to bring the new generation. Where the core packs ranks, so is whoever could come
+    over, as long as it is for its successor to bring the new generation; who only gives bundles back, as long as it has one. Where the core packs ranks, so is whoever could come
     back nowhere: its node is cordoned, and no other has room.
     """
     misfits, evicted = draft.bundles.misfits, _left_to_eviction(draft)
@@ -127,7 +127,8 @@ def _in_order(draft: Draft) -> Iterator[int]:
             yield rank
     static_ranks = draft.spec.static_placement is not None  # they have no other place to be evicted to
     for rank in draft.bundles.movable:
-        if not slots.is_resting(draft, rank) and (static_ranks or rank not in evicted):
+        has_to_wait = rank in evicted or rank in draft.rollout.surging
+        if not slots.is_resting(draft, rank) and (static_ranks or not has_to_wait):
             yield rank
     hands_over = draft.spec.hand_over != "none" and not draft.rollout.full and has_room(draft)
     rest = RankSet() if hands_over and not kept_rank_lacks_place(draft) else draft.rollout.running

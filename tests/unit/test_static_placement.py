@@ -757,6 +757,25 @@ def test_a_deployment_becomes_static_and_back_replica_by_replica() -> None:
     assert d.status is DeploymentStatus.HEALTHY
 
 
+def test_who_is_to_be_replaced_by_name_and_gives_its_bundles_back_goes_once_its_successor_has_a_place() -> None:
+    """V14, S7: in an update too, which would replace it anyway."""
+    d = running(SINGLES, max_unavailable=1, update_order="highest_rank")
+    d.change(restart_token="monday")
+    assert d.state.replicas[C].state is ReplicaState.DRAINING, "which takes what the budget has"
+    d.replace(A)
+    d.change(placement=None)
+    d.stopped(C)
+    d.place(D)
+    d.ready(D)
+    assert d.state.tables.slots[0].successor == E
+    assert d.state.replicas[E].state is ReplicaState.REQUESTED
+    assert d.state.replicas[A].state is ReplicaState.RUNNING
+    assert d.state.replicas[B].state is ReplicaState.DRAINING
+    d.settle()
+    assert places(d) == {0: (), 1: (), 2: ()}
+    assert d.status is DeploymentStatus.HEALTHY
+
+
 def test_who_moves_into_a_starved_rank_while_it_stands_on_bundles_that_it_is_to_leave_still_leaves_them() -> None:
     """V18, S7: it is another rank now that belongs elsewhere."""
     d = running(max_unavailable=1)
