@@ -118,8 +118,8 @@ def _in_order(draft: Draft) -> Iterator[int]:
     Where successors are prepared first, the others go only if there is no room for any (V4).
 
     Whoever is to move to other bundles moves when those are free, and takes a new generation along. Who is evicted is passed
-    over, as long as it is for its successor to bring the new generation; who only gives bundles back, as long as it has one. Where the core packs ranks, so is whoever could come
-    back nowhere: its node is cordoned, and no other has room.
+    over, as long as it is for its successor to bring the new generation; who only gives bundles back, as long as it has one.
+    Where the core packs ranks, so is whoever could come back nowhere: its node is cordoned, and no other has room.
     """
     misfits, evicted = draft.bundles.misfits, _left_to_eviction(draft)
     for rank in _ordered(draft, draft.rollout.stoppable.common(draft.rollout.running)):  # the others drain, or are evicted
