@@ -41,13 +41,14 @@ class Said:
         for line in path.read_bytes().splitlines() if path.exists() else ():
             try:
                 said: Saying = from_json(line.decode(), Saying)
-            except (RankcoreError, UnicodeDecodeError) as error:
+                if isinstance(said, ReplaceRequested):
+                    if len(said.replica_ids) != 1:
+                        raise ValueError(f"ReplaceRequested.replica_ids must be of one replica, got {list(said.replica_ids)}")
+                    self.replacements[said.replica_ids[0]] = said
+                else:
+                    self.cordons[said.node_id] = said
+            except (RankcoreError, ValueError) as error:  # no text, no event, or not of one replica
                 LOG.error("%s: a line is left out, so cordon, drain or replace that again: %s", path, error)
-                continue
-            if isinstance(said, ReplaceRequested):
-                self.replacements |= {said.replica_ids[0]: said}
-            else:
-                self.cordons[said.node_id] = said
 
     def keep(
         self, cordons: dict[NodeId, Cordon] | None = None, replacements: dict[ReplicaId, ReplaceRequested] | None = None

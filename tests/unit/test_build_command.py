@@ -10,7 +10,7 @@ from executors.cli import deploy as deploying
 from executors.cli.app import app
 from executors.cli.deploy import _of_file, _read
 from executors.ray_gpu import api, connection
-from executors.ray_gpu.errors import NotRunningError
+from executors.ray_gpu.errors import NoAnswerError, NotRunningError
 from executors.ray_gpu.overview import Status
 
 MODULE = """
@@ -148,3 +148,14 @@ def test_where_nothing_runs_a_shutdown_says_so(rankcore, monkeypatch):
     monkeypatch.setattr(api, "status", nothing)
     done = rankcore("shutdown", "--yes")
     assert (done.exit_code, done.stderr) == (2, "rankcore: error: no controller runs in 'rankcore'\n")
+
+
+def test_a_controller_that_does_not_answer_is_ended_all_the_same(rankcore, ended, monkeypatch):
+    def silence(**_):
+        raise NoAnswerError("the controller has not answered 'status' within 60 s")
+
+    monkeypatch.setattr(api, "status", silence)
+    done = rankcore("shutdown", "--yes")
+    assert done.exit_code == 0
+    assert done.output == "ended the controller of 'rankcore', its proxies, and what it has: it does not answer\n"
+    assert len(ended) == 1
