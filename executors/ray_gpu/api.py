@@ -112,8 +112,10 @@ def run(
     timeout_s: float | None = None,
     replace: bool = False,
     route_prefix: str | None = None,
+    external_scaler_enabled: bool = False,
     namespace: str | None = None,
     journal: str | None = JOURNAL_IN_LOGS,
+    _local_testing_mode: bool = False,
 ) -> DeploymentHandle:
     """Deploy an application and wait until it is healthy. What runs already is changed to what is wanted now.
 
@@ -130,7 +132,10 @@ def run(
         replace: Whether a deployment may replace one of another class that has its name, in the same application.
         route_prefix: The path under which HTTP reaches the application, such as "/"; proxies are started where there are
             none yet. None: "/" for a class with `@ingress`, no HTTP for any other.
+        external_scaler_enabled: No deployment of it may scale itself then: `scale` is called from outside, as it may be of any
+            other without `autoscaling_config` too.
         namespace, journal: As for `start`.
+        _local_testing_mode: Run it in this process, on threads, without Ray: for tests. One replica each, and no HTTP.
 
     Returns:
         The handle of the application's last deployment, the one that `target` names.
@@ -144,8 +149,12 @@ def run(
     """
     if not isinstance(target, Application):
         raise InvalidDeploymentError(f"run() takes what bind() returns, got {target!r:.80}: write run(Model.bind())")
+    if _local_testing_mode:
+        from executors.ray_gpu.local_testing import run_here
+
+        return run_here(target, name)
     (handle,) = run_many(
-        [RunTarget(target, name, route_prefix)],
+        [RunTarget(target, name, route_prefix, external_scaler_enabled)],
         blocking=blocking,
         wait=wait,
         timeout_s=timeout_s,
@@ -162,12 +171,13 @@ class RunTarget:
 
     Attributes:
         target: What `bind` returned.
-        name, route_prefix: As for `run`.
+        name, route_prefix, external_scaler_enabled: As for `run`.
     """
 
     target: Application
     name: str = DEFAULT_APPLICATION
     route_prefix: str | None = None
+    external_scaler_enabled: bool = False
 
 
 def run_many(
@@ -223,6 +233,10 @@ def packages_of(target: RunTarget, namespace: str) -> tuple[tuple[Package, ...],
         InvalidDeploymentError: A name, an option, a class or an argument is not what it may be.
     """
     packages, handles = packages_in(target.target, target.name, _prefix_of(target), namespace)
+    if target.external_scaler_enabled and (own := [each for each in packages if each.autoscaling is not None]):
+        raise InvalidDeploymentError(
+            f"external_scaler_enabled cannot be had with autoscaling_config, which {own[0].spec.name} has"
+        )
     return tuple(packages), handles[id(target.target)]
 
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from executors.private_folder import bound
 from executors.ray_gpu.errors import RayExecutorError, RemoteError, as_error
@@ -29,6 +29,16 @@ CANCEL_S = 1.0
 """Calls that are cut off have so long to end, unless they are synchronous ones: those cannot be cancelled."""
 CONNECT_S = 30.0
 """How long an actor call waits for the connection that it names."""
+
+
+class Answers(Protocol):
+    """Takes what a call comes to: a connection."""
+
+    def answer(self, call_id: int, kind: int, body: Body = b"", large: Any = None) -> None:
+        """How it has ended, and a large result."""
+
+    def say(self, call_id: int, kind: int, body: Body = b"") -> None:
+        """The next item of its stream."""
 
 
 class Running:
@@ -223,13 +233,14 @@ class CallServer:
             return None
         self.under_way += 1
         running = Running(partial(connection.say, call_id, WANT))
-        running.task = asyncio.get_running_loop().create_task(self._run(connection, call_id, running, method, arguments, about))
+        running.task = asyncio.get_running_loop().create_task(self.run(connection, call_id, running, method, arguments, about))
         running.task.add_done_callback(partial(self._ended, connection, call_id, running))
         return running
 
-    async def _run(
-        self, connection: Connection, call_id: int, running: Running, method: str, arguments: Arguments, about: About
+    async def run(
+        self, connection: Answers, call_id: int, running: Running, method: str, arguments: Arguments, about: About
     ) -> None:
+        """Run a call, and say there what it comes to."""
         try:
             if about.request_id or about.model_id:
                 enter(RequestContext(about.request_id, about.model_id))
@@ -266,7 +277,7 @@ class CallServer:
         result = function(*args, **kwargs) if is_async else await self._user.threads.run(function, *args, **kwargs)
         return await result if inspect.isawaitable(result) else result
 
-    async def _http(self, connection: Connection, call_id: int, running: Running, arguments: Arguments) -> None:
+    async def _http(self, connection: Answers, call_id: int, running: Running, arguments: Arguments) -> None:
         from executors.ray_gpu.http.replica_side import answer_http  # where there is HTTP, there is Starlette
 
         (scope, body, has_more), _ = arguments
@@ -274,7 +285,7 @@ class CallServer:
         whole = await answer_http(self._user, scope, body, has_more, running.more_input, window)
         connection.answer(call_id, *(pack_item(whole) if whole is not None else (END,)))
 
-    async def _stream(self, connection: Connection, call_id: int, running: Running, method: str, result: Any) -> None:
+    async def _stream(self, connection: Answers, call_id: int, running: Running, method: str, result: Any) -> None:
         if not is_stream(result):
             raise TypeError(f"{method} returned {type(result).__name__}, not a generator: call it without stream=True")
         running.window = window = Window(partial(connection.say, call_id))
