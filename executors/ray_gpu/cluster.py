@@ -24,6 +24,7 @@ from executors.ray_gpu.cordons import Cordons
 from executors.ray_gpu.discovery import find_replicas, find_workers, kill_replica
 from executors.ray_gpu.ids_on_ray import renamed_id
 from executors.ray_gpu.node_news import NodeNews
+from executors.ray_gpu.own_groups import sweep as sweep_groups
 from executors.ray_gpu.policy_asker import PolicyAsker
 from executors.ray_gpu.ray_deployment import RayDeployment
 from executors.ray_gpu.record_writer import RecordWriter
@@ -106,6 +107,7 @@ class ClusterOnRay:
         world = self._world
         await self.cordons.recover()
         found = await persist(partial(find_replicas, world.namespace))
+        await persist(partial(sweep_groups, world.namespace, found))
         workers = await persist(partial(find_workers, world.namespace))
         failures = await persist(partial(world.checkpoint.planner_failures, world.now() - FAILURES_WITHIN_S))
         stored = await persist(partial(world.checkpoint.records, world.epoch))

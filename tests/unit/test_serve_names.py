@@ -100,7 +100,7 @@ def test_options_of_a_deployment_by_the_names_of_ray_serve():
         ({"request_router_config": {"request_router_class": "mine:Router"}}, "PowerOfTwoChoicesRequestRouter"),
         ({"request_router_config": {"request_router_kwargs": {"a": 1}}}, "request_router_config must be"),
         ({"max_replicas_per_node": 0}, "max_replicas_per_node must be an integer from 1 to 100"),
-        ({"placement_group_bundles": []}, "'placement_group_bundles' is unknown"),
+        ({"gang_scheduling_config": {}}, "'gang_scheduling_config' is unknown"),
     ],
 )
 def test_what_there_is_no_way_to_is_refused_and_not_ignored(options, said):
@@ -240,3 +240,40 @@ def test_shutdown_in_asynchronous_code_does_not_block_it(monkeypatch):
 
     asyncio.run(program())
     assert seen == [{"namespace": None, "timeout_s": 3}]
+
+
+def actor_options(**options):
+    return pack(deployment(**options)(Model).bind(), (), {}, "app").code.actor_options
+
+
+def test_a_replica_with_bundles_asks_for_the_first_or_for_all_that_have_to_be_on_one_node():
+    bundles = [{"CPU": 1, "GPU": 1}, {"GPU": 2}]
+    assert demands(actor_options(placement_group_bundles=bundles)) == {"CPU": 1.0, "GPU": 1.0}
+    packed = actor_options(placement_group_bundles=bundles, placement_group_strategy="STRICT_PACK")
+    assert demands(packed) == {"CPU": 1.0, "GPU": 3.0}
+    labelled = actor_options(placement_group_bundles=bundles, placement_group_bundle_label_selector=[{"zone": "a"}])
+    assert labelled["own_placement_group"]["labels"] == [{"zone": "a"}] * 2
+    assert "own_placement_group" not in actor_options()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"placement_group_bundles": []}, "placement_group_bundles: "),
+        ({"placement_group_bundles": [{"CPU": "1"}]}, "placement_group_bundles"),
+        (
+            {"placement_group_bundles": [{"CPU": 1}], "placement_group_strategy": "NEAR"},
+            "Invalid placement group strategy NEAR",
+        ),
+        ({"placement_group_strategy": "PACK"}, "placement_group_strategy needs placement_group_bundles beside it"),
+        (
+            {"placement_group_bundles": [{"GPU": 1}]},
+            r"bundles\[0\] must have room for the replica's actor, which asks for CPU 1",
+        ),
+        ({"placement_group_bundles": [{"CPU": 1}], "max_replicas_per_node": 1}, "cannot be had with max_replicas_per_node"),
+        ({"placement_group_bundles": [{"CPU": 1}], "placement": "pack_ranks"}, "cannot be had with placement"),
+    ],
+)
+def test_bundles_that_cannot_be_are_refused(options, said):
+    with pytest.raises(InvalidDeploymentError, match=said):
+        actor_options(**options)

@@ -31,7 +31,7 @@ CONNECT_S = 30.0
 """How long an actor call waits for the connection that it names."""
 
 
-class Answers(Protocol):
+class TakesAnswers(Protocol):
     """Takes what a call comes to: a connection."""
 
     def answer(self, call_id: int, kind: int, body: Body = b"", large: Any = None) -> None:
@@ -238,7 +238,7 @@ class CallServer:
         return running
 
     async def run(
-        self, connection: Answers, call_id: int, running: Running, method: str, arguments: Arguments, about: About
+        self, connection: TakesAnswers, call_id: int, running: Running, method: str, arguments: Arguments, about: About
     ) -> None:
         """Run a call, and say there what it comes to."""
         try:
@@ -277,7 +277,7 @@ class CallServer:
         result = function(*args, **kwargs) if is_async else await self._user.threads.run(function, *args, **kwargs)
         return await result if inspect.isawaitable(result) else result
 
-    async def _http(self, connection: Answers, call_id: int, running: Running, arguments: Arguments) -> None:
+    async def _http(self, connection: TakesAnswers, call_id: int, running: Running, arguments: Arguments) -> None:
         from executors.ray_gpu.http.replica_side import answer_http  # where there is HTTP, there is Starlette
 
         (scope, body, has_more), _ = arguments
@@ -285,7 +285,7 @@ class CallServer:
         whole = await answer_http(self._user, scope, body, has_more, running.more_input, window)
         connection.answer(call_id, *(pack_item(whole) if whole is not None else (END,)))
 
-    async def _stream(self, connection: Answers, call_id: int, running: Running, method: str, result: Any) -> None:
+    async def _stream(self, connection: TakesAnswers, call_id: int, running: Running, method: str, result: Any) -> None:
         if not is_stream(result):
             raise TypeError(f"{method} returned {type(result).__name__}, not a generator: call it without stream=True")
         running.window = window = Window(partial(connection.say, call_id))
