@@ -84,6 +84,7 @@ if TYPE_CHECKING:
         DeploymentResponse,
         DeploymentResponseGenerator,
     )
+    from executors.ray_gpu.serve_options import ControllerOptions
     from executors.ray_gpu.static_placement import StaticPlacementConfig
     from executors.ray_gpu.worker.declaration import Residency
     from executors.ray_gpu.worker.options import MemoryOptions
@@ -93,6 +94,7 @@ _HOMES = {
     "Application": "executors.ray_gpu.declaration",
     "CallCancelledError": "executors.ray_gpu.errors",
     "CallError": "executors.ray_gpu.errors",
+    "ControllerOptions": "executors.ray_gpu.serve_options",
     "DeadlineError": "executors.ray_gpu.errors",
     "Deployment": "executors.ray_gpu.declaration",
     "DeploymentBroadcastResponse": "executors.ray_gpu.requests.response",
@@ -165,6 +167,7 @@ __all__ = [
     "Application",
     "CallCancelledError",
     "CallError",
+    "ControllerOptions",
     "DeadlineError",
     "Deployment",
     "DeploymentBroadcastResponse",

@@ -9,16 +9,18 @@ pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install
 from executors.ray_gpu import config, exceptions
 from executors.ray_gpu.context import ReplicaContext
 from executors.ray_gpu.declaration import deployment
-from executors.ray_gpu.errors import InvalidDeploymentError, OverloadedError, RayExecutorError
+from executors.ray_gpu.errors import InvalidCallError, InvalidDeploymentError, OverloadedError, RayExecutorError
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.options import HttpOptions
 from executors.ray_gpu.overview import ApplicationInfo, DeploymentInfo, ReplicaStatus
 from executors.ray_gpu.packing import autoscaling_of, pack, scaling_policy_of
 from executors.ray_gpu.proxies.options import chosen
 from executors.ray_gpu.requests.call import Call
+from executors.ray_gpu.requests.handle import DeploymentHandle
 from executors.ray_gpu.requests.packing import About
 from executors.ray_gpu.requests.response import DeploymentResponse, DeploymentResponseGenerator
 from executors.ray_gpu.room import demands, fitting, obstacle, one_of_each_node
+from executors.ray_gpu.serve_options import controller_options_of
 from executors.ray_gpu.world import NodeInfo
 from rankcore import DeploymentStatus, ReplicaState
 from rankcore.autoscaling import AutoscalingSpec
@@ -277,3 +279,42 @@ def test_a_replica_with_bundles_asks_for_the_first_or_for_all_that_have_to_be_on
 def test_bundles_that_cannot_be_are_refused(options, said):
     with pytest.raises(InvalidDeploymentError, match=said):
         actor_options(**options)
+
+
+def test_a_controller_is_given_variables_of_its_environment():
+    given = {"runtime_env": {"env_vars": {"A": "1"}}}
+    for each in (given, config.ControllerOptions(**given), theirs("ControllerOptions")(**given)):
+        assert controller_options_of(each).env_vars == {"A": "1"}
+    assert controller_options_of(None).env_vars == controller_options_of({"runtime_env": None}).env_vars == {}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"runtime_env": {"pip": []}},
+        {"runtime_env": {"env_vars": {"A": 1}}},
+        {"runtime_env": {"env_vars": [1]}},
+        {"other": 1},
+        3,
+    ],
+)
+def test_other_options_of_a_controller_are_refused(given):
+    with pytest.raises(InvalidDeploymentError, match="controller_options"):
+        controller_options_of(given)
+
+
+def test_a_handle_says_whether_its_process_has_called_and_knows_replicas():
+    import executors.ray_gpu as serve
+
+    assert not DeploymentHandle("nobody/knows").is_initialized
+    assert not DeploymentHandle("nobody/knows").running_replicas_populated()
+    handle = serve.run(deployment(Model).bind(), _local_testing_mode=True)
+    assert handle.is_initialized
+    assert handle.running_replicas_populated()
+
+
+def test_how_calls_are_serialized_may_be_said_where_it_is_so():
+    handle = DeploymentHandle("app/Model")
+    assert handle.options(request_serialization="pickle", response_serialization="cloudpickle")._options == handle._options
+    with pytest.raises(InvalidCallError, match="request_serialization must be one of cloudpickle, pickle, got 'orjson'"):
+        handle.options(request_serialization="orjson")
