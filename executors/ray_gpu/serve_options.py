@@ -18,7 +18,7 @@ Ours = dict[str, Any]
 """Options by our names."""
 
 UNAVAILABLE = 503
-ROUTERS = {"PowerOfTwoChoicesRequestRouter": "power_of_two"}
+ROUTERS = {"PowerOfTwoChoicesRequestRouter": "power_of_two", "ConsistentHashRouter": "affinity"}
 """By the name of Serve's class: our `routing_policy`."""
 ROUTER_OPTIONS = ("request_router_class", "request_router_kwargs")
 

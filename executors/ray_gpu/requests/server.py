@@ -17,6 +17,7 @@ from executors.ray_gpu.errors import RayExecutorError, RemoteError, as_error
 from executors.ray_gpu.requests.connection import Connection, Mailbox, SocketEnd
 from executors.ray_gpu.requests.frames import END, ERROR, ITEM, LARGE, REFUSED, WANT
 from executors.ray_gpu.requests.granting import Granting
+from executors.ray_gpu.requests.inputs import with_inputs
 from executors.ray_gpu.requests.packing import About, Arguments, pack_error, pack_item, pack_value
 from executors.ray_gpu.requests.pieces import Body
 from executors.ray_gpu.requests.request_context import RequestContext, enter
@@ -246,7 +247,7 @@ class CallServer:
                 enter(RequestContext(about.request_id, about.model_id))
             if method == HTTP:
                 return await self._http(connection, call_id, running, arguments)
-            result = await self._call(method, arguments)
+            result = await self._call(method, with_inputs(arguments, running.more_input))
             if about.stream:
                 await self._stream(connection, call_id, running, method, result)
             elif is_stream(result):
