@@ -239,10 +239,11 @@ def test_an_uncordon_amid_an_update_leaves_that_no_more_successors_than_max_surg
 
 def test_an_uncordon_after_a_build_was_given_up_leaves_no_successor() -> None:
     """Nothing is updated any more, so that whoever runs what works stays."""
-    d = two_nodes(max_unavailable=1, max_start_failures=1)
+    d = two_nodes(max_unavailable=1, max_start_failures=1, max_surge=1)
     d.change(version="2")
-    d.stopped("llm#1.0")
     d.place("llm#1.4", "n2")
+    assert stopped(d) == ["llm#1.0"]
+    d.stopped("llm#1.0")
     d.start_fails("llm#1.4")
     assert d.status is DeploymentStatus.DEPLOY_FAILED
     d.settle()
