@@ -2,7 +2,8 @@
 
 The machine keeps none of it over a crash. So each request is stored before the machine is told, and the next controller tells
 it again. There is one for each node and for each replica, the last one, with a key that says of whom it is. A store has a text
-for each key: on Ray a key of the cluster's store, with local processes a line of one file.
+for each key: on Ray a key of the cluster's store, with local processes a line of one file. Those of an older release are
+upgraded.
 
 What cannot be read is left out, and the log says what to do: it must not end a controller, which would meet it again.
 """
@@ -18,6 +19,7 @@ from rankcore.cluster.state import ClusterState
 from rankcore.codec import from_json, to_json
 from rankcore.errors import CodecError, RankcoreError, shown
 from rankcore.events import NodeCordoned, NodeDrainRequested, ReplaceRequested
+from rankcore.upgrade import upgraded
 from rankcore.values import NodeId, ReplicaId
 
 LOG = logging.getLogger(__name__)
@@ -66,7 +68,7 @@ class Maintenance:
         found = {}
         for where, key, text in self._store.maintenance():
             try:
-                request = cast(Request, from_json(text.decode(), Request))
+                request = cast(Request, from_json(upgraded(text.decode()), Request))
                 if key not in (None, key_of(request)):
                     raise CodecError(f"its key must be {shown(key_of(request))}, got {shown(key)}")
                 found[key_of(request)] = request

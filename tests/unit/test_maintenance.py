@@ -12,6 +12,7 @@ from executors.local import maintenance_file
 from executors.local.maintenance_file import MaintenanceFile
 from executors.maintenance import Maintenance
 from executors.ray_gpu import checkpoint
+from rankcore import codec
 from rankcore.codec import to_json
 from rankcore.events import NodeCordoned, NodeDrainRequested, NodeUncordoned, ReplaceRequested
 
@@ -152,3 +153,17 @@ def test_what_has_changed_alone_is_put_into_the_store_of_a_cluster(monkeypatch):
     kept.ask(CORDON)
     kept.ask(DRAIN)
     assert put == [b"ns/cordon/b"]
+
+
+@pytest.mark.parametrize("release", ["0.1.0", "9.9"])
+def test_what_an_older_release_stored_is_found_by_the_next_one(place, monkeypatch, release):
+    """Texts of before requests had a format name the release; those of now have a format, which a release does not change."""
+    for each in (CORDON, DRAIN, *ASKED):
+        read(place).ask(each)
+        plain = json.loads(to_json(each))
+        assert "release" not in plain
+        if release == "0.1.0":
+            plain.pop("format")
+            place.damage(to_json(each).encode(), json.dumps({"release": release, **plain}).encode())
+    monkeypatch.setattr(codec, "RELEASE", "10.0")
+    assert list(read(place).requests.values()) == [CORDON, DRAIN, *ASKED]
