@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from executors.ray_gpu.errors import (
         CallCancelledError,
         CallError,
+        ConflictError,
         DeadlineError,
         DeploymentFailedError,
         InvalidCallError,
@@ -91,6 +92,7 @@ _HOMES = {
     "Application": "executors.ray_gpu.declaration",
     "CallCancelledError": "executors.ray_gpu.errors",
     "CallError": "executors.ray_gpu.errors",
+    "ConflictError": "executors.ray_gpu.errors",
     "DeadlineError": "executors.ray_gpu.errors",
     "Deployment": "executors.ray_gpu.declaration",
     "DeploymentBroadcastResponse": "executors.ray_gpu.requests.response",
@@ -161,6 +163,7 @@ __all__ = [
     "Application",
     "CallCancelledError",
     "CallError",
+    "ConflictError",
     "DeadlineError",
     "Deployment",
     "DeploymentBroadcastResponse",

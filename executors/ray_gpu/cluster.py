@@ -34,6 +34,7 @@ from executors.ray_gpu.stray_replicas import StrayReplicas
 from executors.ray_gpu.user_code import Code
 from executors.ray_gpu.worker.workers import WorkersOnRay
 from executors.ray_gpu.world import World, persist
+from executors.revisions import check_revision
 from rankcore.cluster import ClusterState, ClusterStep, cluster_step
 from rankcore.cluster.events import ClusterEvent
 from rankcore.cluster.names import DeploymentId
@@ -216,10 +217,16 @@ class ClusterOnRay:
             self._end(error)
         self._look()
 
-    async def request_with_code(self, event: ClusterEvent, codes: Mapping[DeploymentId, Code]) -> None:
+    async def request_with_code(
+        self, event: ClusterEvent, codes: Mapping[DeploymentId, Code], expected: str | None = None
+    ) -> None:
         """The same, for deployments of which a version of the user's code is to be stored before.
 
+        Args:
+            expected: The revision that is to be in force until then; None: any may be.
+
         Raises:
+            ConflictError: Another one is; nothing has changed.
             RankcoreError: The machine refuses it; nothing has changed.
         """
         await self.until_gone(each for each in codes if each in self.deployments and self.deployments[each].is_gone)
@@ -227,6 +234,7 @@ class ClusterOnRay:
             self.check(event)
             for code in codes.values():
                 await self._world.call(self._world.checkpoint.put_code, code)
+            check_revision(self.state, expected)  # others are heard while code is stored
             try:
                 self.loop.deliver(event)
             except PlannerFailedError as error:

@@ -230,7 +230,7 @@ def test_names_that_readme_speaks_of_are_those_of_ray_serve():
 
 def test_a_file_of_applications_has_the_keys_of_ray_serves_config_as_far_as_it_goes():
     schema = pytest.importorskip("ray.serve.schema", reason="Ray Serve is not installed: pip install 'ray[serve]'")
-    from executors.cli.apps_file import ApplicationConfig, AppsConfig
+    from executors.apps.file import ApplicationConfig, AppsConfig
     from executors.ray_gpu.building import OPTIONS
 
     assert set(AppsConfig.__struct_fields__) <= set(schema.ServeDeploySchema.model_fields)
