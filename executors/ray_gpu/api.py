@@ -36,6 +36,7 @@ from executors.ray_gpu.overview import DeploymentInfo, Status
 from executors.ray_gpu.packing import Package, wanted_of
 from executors.ray_gpu.proxies.options import ProxyOptions, chosen
 from executors.ray_gpu.requests.handle import DeploymentHandle
+from executors.ray_gpu.rest.starting import end_rest
 from executors.ray_gpu.worker.options import MemoryOptions
 from executors.revisions import revision_of
 from rankcore import DeploymentStatus
@@ -365,16 +366,19 @@ def wait_until_healthy(name: str, *, namespace: str | None = None, timeout_s: fl
     return _wait_healthy(connection.running(namespace), name, None, deadline)
 
 
-def shutdown(*, namespace: str | None = None, timeout_s: float | None = None) -> None:
-    """Delete all deployments and end the controller. Where nothing runs, nothing happens.
+def shutdown(*, namespace: str | None = None, timeout_s: float | None = None, keep_rest: bool = False) -> None:
+    """Delete all deployments and end the controller and the REST server. Where nothing runs, nothing happens.
 
     Args:
         timeout_s: How long calls under way may take; then, and when the controller does not answer, replicas are ended
             without further ado. None: as long as the deployments allow.
+        keep_rest: Whether the REST server stays, for what is deployed next.
     """
     namespace = namespace or connection.default_namespace()
     try:
         connection.connect(start=False)
+        if not keep_rest:
+            end_rest(namespace)
         controller = ray.get_actor(names.CONTROLLER, namespace=namespace)
     except (NotRunningError, ValueError):
         return
