@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from executors.ray_gpu.errors import (
         CallCancelledError,
         CallError,
+        ConflictError,
         DeadlineError,
         DeploymentFailedError,
         InvalidCallError,
@@ -82,6 +83,8 @@ if TYPE_CHECKING:
         DeploymentResponse,
         DeploymentResponseGenerator,
     )
+    from executors.ray_gpu.rest.options import RestOptions
+    from executors.ray_gpu.rest.starting import start_rest, stop_rest
     from executors.ray_gpu.static_placement import StaticPlacementConfig
     from executors.ray_gpu.worker.declaration import Residency
     from executors.ray_gpu.worker.options import MemoryOptions
@@ -91,6 +94,7 @@ _HOMES = {
     "Application": "executors.ray_gpu.declaration",
     "CallCancelledError": "executors.ray_gpu.errors",
     "CallError": "executors.ray_gpu.errors",
+    "ConflictError": "executors.ray_gpu.errors",
     "DeadlineError": "executors.ray_gpu.errors",
     "Deployment": "executors.ray_gpu.declaration",
     "DeploymentBroadcastResponse": "executors.ray_gpu.requests.response",
@@ -115,6 +119,7 @@ _HOMES = {
     "ReplicaContext": "executors.ray_gpu.context",
     "ReplicaGoneError": "executors.ray_gpu.errors",
     "ReplicaRank": "rankcore",
+    "RestOptions": "executors.ray_gpu.rest.options",
     "RunTarget": "executors.ray_gpu.api",
     "Residency": "executors.ray_gpu.worker.declaration",
     "RequestContext": "executors.ray_gpu.requests.request_context",
@@ -149,8 +154,10 @@ _HOMES = {
     "scale": "executors.ray_gpu.changing",
     "shutdown": "executors.ray_gpu.api",
     "start": "executors.ray_gpu.api",
+    "start_rest": "executors.ray_gpu.rest.starting",
     "status": "executors.ray_gpu.api",
     "stop_replicas": "executors.ray_gpu.changing",
+    "stop_rest": "executors.ray_gpu.rest.starting",
     "torch_env": "executors.ray_gpu.process_group",
     "uncordon": "executors.ray_gpu.changing",
     "update": "executors.ray_gpu.changing",
@@ -161,6 +168,7 @@ __all__ = [
     "Application",
     "CallCancelledError",
     "CallError",
+    "ConflictError",
     "DeadlineError",
     "Deployment",
     "DeploymentBroadcastResponse",
@@ -187,6 +195,7 @@ __all__ = [
     "ReplicaRank",
     "RequestContext",
     "Residency",
+    "RestOptions",
     "RunTarget",
     "StaticPlacementConfig",
     "UnavailableError",
@@ -219,8 +228,10 @@ __all__ = [
     "scale",
     "shutdown",
     "start",
+    "start_rest",
     "status",
     "stop_replicas",
+    "stop_rest",
     "torch_env",
     "uncordon",
     "update",

@@ -39,6 +39,7 @@ from executors.ray_gpu.watches import Watches
 from executors.ray_gpu.worker.options import MemoryOptions
 from executors.ray_gpu.worker.standing import memory_of, workers_of
 from executors.ray_gpu.world import NodeInfo, World, live_nodes, persist
+from executors.revisions import check_revision, revision_of
 from rankcore.cluster.events import (
     ApplyRequested,
     CordonNews,
@@ -122,24 +123,27 @@ class Controller:
         """`apply`, of one application."""
         await self.apply(packages, replace, False)
 
-    async def apply(self, packages: "tuple[Package, ...]", replace: bool, prune: bool) -> None:
+    async def apply(self, packages: "tuple[Package, ...]", replace: bool, prune: bool, expected: str | None = None) -> None:
         """Deploy applications, or change what there is to them; what these no longer have is deleted. One request: all of it is
         taken, or nothing. Repeatable. Waits until that is stored.
 
         Args:
             replace: Whether a deployment may replace one of another class that has its name.
             prune: Whether all other applications are deleted.
+            expected: The revision that is to be in force until then; None: any may be.
 
         Raises:
+            ConflictError: Another one is. Nothing was deployed.
             NameInUseError: A name belongs to another class, or to something that is being deleted, or a prefix to another
-                application. Nothing was deployed.
+                application. Likewise.
             RankcoreError: A spec is not allowed here. Likewise.
         """
         async with self._deploying:  # two applications at once could both find a name free
+            check_revision(self._cluster.state, expected)
             for package in packages:
                 self._check_name(package, replace)
             await self._world.call(refer_to, frozenset().union(*(uploaded(environment_of(each.code)) for each in packages)))
-            await self._deploy(packages, prune)
+            await self._deploy(packages, prune, expected)
         await self._cluster.until_saved(package.spec.name for package in packages)
 
     async def plan(self, packages: "tuple[Package, ...]", replace: bool, prune: bool) -> ClusterPlan:
@@ -155,6 +159,10 @@ class Controller:
         except RankcoreError as error:
             self._check_prefix(error)
             raise
+
+    async def revision(self) -> str:
+        """Of what users want, for `apply`."""
+        return revision_of(self._cluster.state)
 
     def _check_name(self, package: "Package", replace: bool) -> None:
         code, name = package.code, package.spec.name
@@ -181,10 +189,10 @@ class Controller:
                 )
         return wanted, wanted_of(wanted, prune, self._world.now())
 
-    async def _deploy(self, packages: "tuple[Package, ...]", prune: bool) -> None:
+    async def _deploy(self, packages: "tuple[Package, ...]", prune: bool, expected: str | None) -> None:
         wanted, event = self._wanted(packages, prune)
         try:
-            await self._cluster.request_with_code(event, {each.spec.name: each.code for each in wanted})
+            await self._cluster.request_with_code(event, {each.spec.name: each.code for each in wanted}, expected)
         except RankcoreError as error:
             self._check_prefix(error)
             raise
@@ -453,6 +461,7 @@ class Controller:
             cordons=tuple(cordons.report(each, nodes.get(each), there.values()) for each in sorted(cordons.nodes)),
             left_alone=self._cluster.left_alone,
             memory=memory_of(self._cluster.state),
+            revision=revision_of(self._cluster.state),
         )
 
     async def require(self, name: str, application: str | None = None) -> str:

@@ -200,6 +200,8 @@ class Status:
         left_alone: Why, by ids: deployments that the controller could not take over, with their replicas, which go on.
         memory: Of the nodes that weights which may be COLD can be on.
         cordons: Nodes that are cordoned or drained.
+        revision: Of what users want (`executors.revisions`): `rankcore deploy --expect` and REST's If-Match take it; "": it is
+            not kept here.
     """
 
     namespace: str
@@ -211,6 +213,7 @@ class Status:
     left_alone: dict[str, str] = attrs.field(factory=dict)
     memory: tuple[NodeMemoryStatus, ...] = ()
     cordons: tuple[CordonedNode, ...] = ()
+    revision: str = ""
 
     def only(self, name: str) -> "Status":
         """The same with the deployments of an application, else with the one deployment that has the name.

@@ -24,6 +24,7 @@ HERE = "tests/unit/test_claims_about_ray_serve.py::"
 WHOLE_PAGES = {
     "docs/ray-serve.md": ("tests/integration/test_embedding_in_serve.py", "tests/property/test_ranks_in_serve.py"),
     "docs/serve-compatibility.md": ("tests/unit/test_serve_compatibility.py",),
+    "docs/rest.md": ("tests/integration/test_ray_rest.py", "tests/unit/test_rest.py"),
     "docs/incidents.md": ("tests/scenarios/test_scenarios.py",),  # what others have reported, each with its source
 }
 """Pages whose tests are of the page as a whole."""
@@ -35,6 +36,7 @@ CLAIMS: dict[str, dict[str, str | tuple[str, ...]]] = {
         "are called as in Ray Serve": (HERE + "test_names_that_readme_speaks_of_are_those_of_ray_serve",),
         "ranks of rankcore inside Ray Serve itself": OURS,
         "every public name of Ray Serve: the same here": OURS,
+        "REST: Ray Serve's paths": ("tests/integration/test_ray_rest.py",),
     },
     "docs/autoscaling.md": {
         "## Beside Ray Serve": OURS,
@@ -230,7 +232,7 @@ def test_names_that_readme_speaks_of_are_those_of_ray_serve():
 
 def test_a_file_of_applications_has_the_keys_of_ray_serves_config_as_far_as_it_goes():
     schema = pytest.importorskip("ray.serve.schema", reason="Ray Serve is not installed: pip install 'ray[serve]'")
-    from executors.cli.apps_file import ApplicationConfig, AppsConfig
+    from executors.apps.file import ApplicationConfig, AppsConfig
     from executors.ray_gpu.building import OPTIONS
 
     assert set(AppsConfig.__struct_fields__) <= set(schema.ServeDeploySchema.model_fields)

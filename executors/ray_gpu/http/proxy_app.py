@@ -140,7 +140,7 @@ def _load_certificates(config: Any) -> None:
         raise RayExecutorError(f"no TLS with {config.ssl_certfile} and {config.ssl_keyfile}: {error}{hint}") from None
 
 
-async def serve(app: ProxyApp, options: HttpOptions, sockets: list[Any]) -> Any:
+async def serve(app: Any, options: HttpOptions, sockets: list[Any]) -> Any:
     """Begin to serve; returns the server once it listens.
 
     Args:
