@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         run,
         run_many,
         shutdown,
+        shutdown_async,
         start,
         status,
     )
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
         uncordon,
         update,
     )
+    from executors.ray_gpu.config import HTTPOptions
     from executors.ray_gpu.context import ReplicaContext, get_replica_context
     from executors.ray_gpu.declaration import Application, Deployment, deployment
     from executors.ray_gpu.errors import (
@@ -102,6 +104,7 @@ _HOMES = {
     "DeploymentHandle": "executors.ray_gpu.requests.handle",
     "DeploymentResponse": "executors.ray_gpu.requests.response",
     "DeploymentResponseGenerator": "executors.ray_gpu.requests.response",
+    "HTTPOptions": "executors.ray_gpu.config",
     "GrpcOptions": "executors.ray_gpu.grpc_proxy.options",
     "HttpOptions": "executors.ray_gpu.http.options",
     "InvalidCallError": "executors.ray_gpu.errors",
@@ -153,6 +156,7 @@ _HOMES = {
     "rollback": "executors.ray_gpu.changing",
     "scale": "executors.ray_gpu.changing",
     "shutdown": "executors.ray_gpu.api",
+    "shutdown_async": "executors.ray_gpu.api",
     "start": "executors.ray_gpu.api",
     "start_rest": "executors.ray_gpu.rest.starting",
     "status": "executors.ray_gpu.api",
@@ -177,6 +181,7 @@ __all__ = [
     "DeploymentResponse",
     "DeploymentResponseGenerator",
     "GrpcOptions",
+    "HTTPOptions",
     "HttpOptions",
     "InvalidCallError",
     "InvalidDeploymentError",
@@ -227,6 +232,7 @@ __all__ = [
     "run_many",
     "scale",
     "shutdown",
+    "shutdown_async",
     "start",
     "start_rest",
     "status",
