@@ -306,14 +306,17 @@ def _check_names(names: list[str]) -> None:
             raise InvalidDeploymentError(f"applications must have names of their own, got {name!r} {names.count(name)} times")
 
 
-def status(*, namespace: str | None = None) -> Status:
+def status(*, namespace: str | None = None, timeout_s: float = connection.ANSWER_S) -> Status:
     """What runs, and how it is.
+
+    Args:
+        timeout_s: So long the controller may be silent.
 
     Raises:
         NotRunningError: Neither Ray nor a controller runs.
-        NoAnswerError: The controller has not answered for a minute, nor has another taken its place.
+        NoAnswerError: The controller has not answered in time, nor has another taken its place.
     """
-    status: Status = ask(connection.running(namespace), "status")
+    status: Status = ask(connection.running(namespace, timeout_s), "status", timeout_s=timeout_s)
     return status
 
 

@@ -6,6 +6,7 @@ Replica processes import this. All of it runs on the user's thread.
 import asyncio
 import contextlib
 import inspect
+import logging
 import os
 from collections.abc import Callable
 from functools import partial
@@ -14,8 +15,9 @@ from typing import Any
 
 from executors.private_folder import bound
 from executors.ray_gpu.errors import RayExecutorError, RemoteError, as_error
+from executors.ray_gpu.requests.actors import dead_among
 from executors.ray_gpu.requests.connection import Connection, Mailbox, SocketEnd
-from executors.ray_gpu.requests.frames import END, ERROR, ITEM, LARGE, REFUSED, WANT
+from executors.ray_gpu.requests.frames import END, ERROR, ITEM, LARGE, REFUSED, WANT, caller_of
 from executors.ray_gpu.requests.granting import Granting
 from executors.ray_gpu.requests.packing import About, Arguments, pack_error, pack_item, pack_value
 from executors.ray_gpu.requests.pieces import Body
@@ -23,10 +25,14 @@ from executors.ray_gpu.requests.request_context import RequestContext, enter
 from executors.ray_gpu.requests.streams import Window, is_stream, items
 from executors.ray_gpu.user_code import UserCode, traceback_of
 
+LOG = logging.getLogger(__name__)
+
 HTTP = "(http)"
 """In place of a method's name: the arguments are an HTTP request, or the beginning of a websocket."""
 CANCEL_S = 1.0
 """Calls that are cut off have so long to end, unless they are synchronous ones: those cannot be cancelled."""
+LOOK_S = 0.5
+"""How often a replica that drains asks which of its callers on other nodes are dead."""
 CONNECT_S = 30.0
 """How long an actor call waits for the connection that it names."""
 
@@ -78,12 +84,14 @@ class CallServer:
         accepting: Whether calls are run; they are refused before the start and once draining is over.
         under_way: How many are being run.
         on_error: Called with whatever user code raises; None: nobody wants to know.
+        dead_among: Says which processes are dead; see `actors`.
     """
 
     def __init__(self, user: UserCode, socket_path: str, max_ongoing_requests: int) -> None:
         self.accepting = False
         self.under_way = 0
         self.on_error: Callable[[BaseException], None] | None = None
+        self.dead_among = dead_among
         self._user = user
         self._limit = max_ongoing_requests
         self._granting: Granting | None = None
@@ -114,12 +122,29 @@ class CallServer:
                 os.unlink(self._socket_path)
         for connection in tuple(self._connections.values()):
             connection.say_goodbye()
-        while self.under_way or any(
-            not each.has_parted or each.has_results or each.has_letters for each in self._connections.values()
-        ):
-            self._idle.clear()
-            await self._idle.wait()
+        looking = asyncio.get_running_loop().create_task(self._hang_up_on_the_dead())
+        try:
+            while self.under_way or any(
+                not each.has_parted or each.has_results or each.has_letters for each in self._connections.values()
+            ):
+                self._idle.clear()
+                await self._idle.wait()
+        finally:
+            looking.cancel()
         self.accepting = False
+
+    async def _hang_up_on_the_dead(self) -> None:
+        """Who has called from another node and is dead has no socket that would end: Ray is asked."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            callers = {key: worker_id for key in self._mailboxes if (worker_id := caller_of(key))}
+            try:
+                dead = await asyncio.to_thread(self.dead_among, set(callers.values())) if callers else set()
+            except Exception as error:  # Ray raises whatever its connection raises; it is asked again
+                LOG.debug("Ray does not say which callers are dead: %s", error)
+                continue
+            for key in [key for key, worker_id in callers.items() if worker_id in dead and key in self._mailboxes]:
+                self._mailboxes[key].hang_up()
 
     async def part_if_idle(self) -> bool:
         """Take no call any more, unless one is under way; says whether that is so."""
