@@ -56,6 +56,7 @@ class WantedApplication:
     Attributes:
         import_path: `module:name` of what `bind` returned, or of a function that returns it and takes `args`.
         deployments: Options by the name of the deployment, of those that have some here.
+        logging_config: Of those deployments that have none of their own.
     """
 
     name: str
@@ -64,6 +65,7 @@ class WantedApplication:
     args: Mapping[str, Any] = attrs.Factory(dict)
     runtime_env: Mapping[str, Any] = attrs.Factory(dict)
     deployments: Mapping[str, Mapping[str, Any]] = attrs.Factory(dict)
+    logging_config: Mapping[str, Any] | None = None
 
 
 def built(wanted: WantedApplication, namespace: str, *, in_task: bool = False) -> tuple[Package, ...]:
@@ -96,16 +98,14 @@ def _build(wanted: WantedApplication, namespace: str) -> tuple[Package, ...]:
     for name in wanted.deployments:
         if name not in named:
             raise BuildError(("deployments",), not_one("deployment", name, (), named))
-    changed = {
-        id(each): _with_options(each.deployment, name, wanted.deployments[name])
-        for name, each in named.items()
-        if name in wanted.deployments
-    }
+    changed = {id(each): _with_options(_logging(each.deployment, wanted), name, wanted) for name, each in named.items()}
     target = RunTarget(_with_deployments(application, changed, {}), wanted.name, wanted.route_prefix)
     try:
-        return packages_of(target, namespace)[0]
+        packages = packages_of(target, namespace)[0]
     except RankcoreError as error:
         raise _placed(error, wanted.deployments) from error
+    said = wanted.import_path, wanted.args, wanted.runtime_env
+    return tuple(package.said_by(*said) if package.is_ingress else package for package in packages)
 
 
 def _imported(wanted: WantedApplication) -> Application:
@@ -142,7 +142,17 @@ def _called(builder: Any, args: Mapping[str, Any]) -> Any:
         ) from error
 
 
-def _with_options(deployment: Deployment, name: str, options: Mapping[str, Any]) -> Deployment:
+def _logging(deployment: Deployment, wanted: WantedApplication) -> Deployment:
+    if wanted.logging_config is None or deployment.settings.get("logging_config") is not None:
+        return deployment
+    try:
+        return deployment.options(logging_config=dict(wanted.logging_config))
+    except RankcoreError as error:
+        raise BuildError(("logging_config",), str(error)) from error
+
+
+def _with_options(deployment: Deployment, name: str, wanted: WantedApplication) -> Deployment:
+    options = wanted.deployments.get(name, {})
     given = dict(options)
     try:
         if given.get("residency") is not None:

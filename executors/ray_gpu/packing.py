@@ -30,6 +30,7 @@ from rankcore.cluster.events import ApplyRequested
 from rankcore.cluster.residency import ResidencySpec
 from rankcore.cluster.spec import ApplicationSpec, EntrySpec
 from rankcore.errors import InvalidSpecError
+from rankcore.frozen import freeze_json
 from rankcore.routing import RoutingSpec
 
 AUTO = {"min_replicas": 1, "max_replicas": 100}
@@ -49,7 +50,7 @@ NOT_WITH_BUNDLES = {
 
 @attrs.frozen
 class Package:
-    """What the controller's `deploy` takes."""
+    """What the controller's `deploy` takes. `origin`: as in `RayExtras`."""
 
     code: Code
     spec: DeploymentSpec
@@ -60,10 +61,16 @@ class Package:
     autoscaling: AutoscalingSpec | None = None
     scaling_policy: PolicySource | None = None
     residency: ResidencySpec | None = None
+    origin: Mapping[str, Any] | None = None
 
     def on_ray(self, id_on_ray: str | None) -> "Package":
         """The same for a deployment that is called otherwise on Ray; None: by its id."""
         return attrs.evolve(self, code=attrs.evolve(self.code, deployment=id_on_ray)) if id_on_ray is not None else self
+
+    def said_by(self, import_path: str, args: Mapping[str, Any], runtime_env: Mapping[str, Any]) -> "Package":
+        """The same, with where its code is."""
+        said = {"args": dict(args), "runtime_env": dict(runtime_env)}
+        return attrs.evolve(self, origin={"import_path": import_path, **{key: each for key, each in said.items() if each}})
 
     @property
     def entry_spec(self) -> EntrySpec:
@@ -74,6 +81,7 @@ class Package:
             spares=self.spares,
             policy=self.scaling_policy,
             id_on_ray=self.code.deployment if older else None,
+            origin=freeze_json(self.origin),
         )
         return EntrySpec(
             ranks=self.spec,
