@@ -21,7 +21,7 @@ from rankcore.cluster.state import Application
 from rankcore.frozen import thaw_json
 from rankcore.placement import StaticPlacement
 
-SECRETS = ("ssl_keyfile_password", "token")
+SECRETS = ("ssl_keyfile_password", "bearer_token")
 
 
 def config_of(

@@ -1,4 +1,4 @@
-"""`rankcore deploy`, `config`, `status`, `update`, `stop`, `logs`, `notes` and the like, on one cluster: what a shell reaches."""
+"""`rankcore deploy`, `config`, `status`, `update`, `stop`, `logs`, `notes` and the like, on one cluster."""
 
 import json
 
@@ -6,12 +6,13 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-pytestmark = pytest.mark.slow
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
 from executors.cli.app import app
-from tests.free_ports import free_port
+from tests.free_ports import free_ports
 from tests.ray_local import eventually
+
+pytestmark = pytest.mark.slow
 
 MODULE = """
 import sys
@@ -64,7 +65,7 @@ applications:
 def shell(serve, tmp_path, monkeypatch):
     """Type a line, and have exit status and output; what is asked runs in this process."""
     (tmp_path / "apps_of_a_shell.py").write_text(MODULE)
-    (tmp_path / "apps.yaml").write_text(FILE.replace("PORT", str(free_port())))
+    (tmp_path / "apps.yaml").write_text(FILE.replace("PORT", str(free_ports(1)[0])))
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.chdir(tmp_path)
 
@@ -114,7 +115,9 @@ def test_a_file_of_ray_serves_form_is_deployed_told_changed_and_taken_away(shell
 
     # who the file does not name any more goes
     (tmp_path / "fewer.yaml").write_text(yaml.safe_dump({"applications": [wanted]}))
-    assert shell("deploy", "fewer.yaml", "--no-prune", "--dry-run").splitlines()[0].startswith("changed   text/Translator")
+    assert shell("deploy", "fewer.yaml", "--no-prune", "--dry-run") == "nothing would change\n", (
+        "a scale outlasts the same file"
+    )
     assert "deleted   built/Made: 1 would stop (built/Made#1.0)" in shell("deploy", "fewer.yaml", "--wait").splitlines()
     eventually(lambda: list(serve.status().applications) == ["text"], "the application that is not named is gone")
 
@@ -129,8 +132,12 @@ def test_a_file_of_ray_serves_form_is_deployed_told_changed_and_taken_away(shell
     lines = shell("logs", "text/Translator#0").splitlines()
     assert [line.partition("  ")[0].partition(" ")[2] for line in lines if "loading the model" in line] == ["rank 0"]
     printed = [json.loads(line) for line in shell("logs", "text", "--json").splitlines()]
-    assert {(each["rank"], each["stream"]) for each in printed if "no GPU here" in each["text"]} == {(0, "err"), (1, "err")}
-    assert "has no rank or replica '9'; it has ranks 0, 1" in shell("logs", "Translator#9", status=2)
+    assert {(each["rank"], each["stream"]) for each in printed if "no GPU here" in each["text"]} == {
+        (0, "err"),
+        (1, "err"),
+        (2, "err"),
+    }
+    assert "has no rank or replica '9'; it has ranks 0, 1, 2" in shell("logs", "Translator#9", status=2)
     replica_id = serve.status().deployments["text/Translator"].ranks[1]
     told = json.loads(shell("stop", replica_id, "--json"))
     assert list(told["deployments"]) == ["text/Translator"]
