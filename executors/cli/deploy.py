@@ -122,15 +122,15 @@ def _of_module(
     applications: list[Any], name: str | None, replicas: int | None, namespace: str, origin: str | None
 ) -> "tuple[Package, ...]":
     from executors.ray_gpu.errors import InvalidDeploymentError
+    from executors.ray_gpu.packing import Origin
 
     if name is not None and len(applications) > 1:
         raise InvalidDeploymentError(f"--name is for one application, and there are {len(applications)}: each has its own")
     packages: list[Package] = []
     for each in applications:
         wanted = each if replicas is None else each.options(num_replicas=replicas)
-        packages += _api().packages_of(_api().RunTarget(wanted, name or each.deployment.name), namespace)[0]
-    if origin is not None:  # a file names one application by each path
-        packages = [each.said_by(origin, {}, {}) if each.is_ingress else each for each in packages]
+        target = _api().RunTarget(wanted, name or each.deployment.name, origin=Origin(origin) if origin is not None else None)
+        packages += _api().packages_of(target, namespace)[0]
     return tuple(packages)
 
 

@@ -34,7 +34,7 @@ from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.ingress import APP
 from executors.ray_gpu.http.options import HttpOptions, checked_prefix
 from executors.ray_gpu.overview import DeploymentInfo, Status
-from executors.ray_gpu.packing import Package, wanted_of
+from executors.ray_gpu.packing import Origin, Package, wanted_of
 from executors.ray_gpu.proxies.options import ProxyOptions, chosen
 from executors.ray_gpu.requests.handle import DeploymentHandle
 from executors.ray_gpu.worker.options import MemoryOptions
@@ -161,11 +161,13 @@ class RunTarget:
     Attributes:
         target: What `bind` returned.
         name, route_prefix: As for `run`.
+        origin: Where a file of applications would find it, for `config_in_force`; None: nobody says.
     """
 
     target: Application
     name: str = DEFAULT_APPLICATION
     route_prefix: str | None = None
+    origin: Origin | None = None
 
 
 def run_many(
@@ -212,6 +214,7 @@ def packages_of(target: RunTarget, namespace: str) -> tuple[tuple[Package, ...],
         InvalidDeploymentError: A name, an option, a class or an argument is not what it may be.
     """
     packages, handles = packages_in(target.target, target.name, _prefix_of(target), namespace)
+    packages[-1] = attrs.evolve(packages[-1], origin=target.origin)
     return tuple(packages), handles[id(target.target)]
 
 

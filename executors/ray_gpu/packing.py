@@ -49,6 +49,20 @@ NOT_WITH_BUNDLES = {
 
 
 @attrs.frozen
+class Origin:
+    """Where an application's code is, as a file says it."""
+
+    import_path: str
+    args: Mapping[str, Any] = attrs.Factory(dict)
+    runtime_env: Mapping[str, Any] = attrs.Factory(dict)
+
+    def said(self) -> dict[str, Any]:
+        """As JSON-like data, without what is empty."""
+        others = {"args": dict(self.args), "runtime_env": dict(self.runtime_env)}
+        return {"import_path": self.import_path, **{key: each for key, each in others.items() if each}}
+
+
+@attrs.frozen
 class Package:
     """What the controller's `deploy` takes. `origin`: as in `RayExtras`."""
 
@@ -61,16 +75,11 @@ class Package:
     autoscaling: AutoscalingSpec | None = None
     scaling_policy: PolicySource | None = None
     residency: ResidencySpec | None = None
-    origin: Mapping[str, Any] | None = None
+    origin: Origin | None = None
 
     def on_ray(self, id_on_ray: str | None) -> "Package":
         """The same for a deployment that is called otherwise on Ray; None: by its id."""
         return attrs.evolve(self, code=attrs.evolve(self.code, deployment=id_on_ray)) if id_on_ray is not None else self
-
-    def said_by(self, import_path: str, args: Mapping[str, Any], runtime_env: Mapping[str, Any]) -> "Package":
-        """The same, with where its code is."""
-        said = {"args": dict(args), "runtime_env": dict(runtime_env)}
-        return attrs.evolve(self, origin={"import_path": import_path, **{key: each for key, each in said.items() if each}})
 
     @property
     def entry_spec(self) -> EntrySpec:
@@ -81,7 +90,7 @@ class Package:
             spares=self.spares,
             policy=self.scaling_policy,
             id_on_ray=self.code.deployment if older else None,
-            origin=freeze_json(self.origin),
+            origin=freeze_json(self.origin.said()) if self.origin is not None else None,
         )
         return EntrySpec(
             ranks=self.spec,

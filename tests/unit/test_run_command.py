@@ -8,7 +8,7 @@ import typer
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
-from executors.cli.run import run
+from executors.cli.run import RunAsked, run
 from executors.cli.verbs import Said, delete, evict, of_deployment, status
 from executors.deployment_ids import as_application
 from executors.ray_gpu import api, changing, connection
@@ -26,7 +26,7 @@ def app(tmp_path, monkeypatch):
     place.write_text("from executors.ray_gpu import deployment\n@deployment\ndef f(): ...\napp = f.bind()\n")
     empty = Status(namespace="n", epoch=1, controller_pid=1, journal=None, deployments={})
     monkeypatch.setattr(connection, "connect", lambda **_: None)
-    monkeypatch.setattr(api, "run", lambda *_, **__: None)
+    monkeypatch.setattr(api, "run_many", lambda *_, **__: None)
     monkeypatch.setattr(api, "status", lambda **_: empty)
     monkeypatch.setattr(api, "delete_all", lambda *_, **__: None)
     return f"{place}:app"
@@ -49,7 +49,7 @@ def ended(capsys, act):
 
 def test_a_cluster_that_goes_away_while_it_is_watched_is_one_line(app, monkeypatch, capsys):
     monkeypatch.setattr(api, "status", raising(NotRunningError("the cluster does not answer: gone")))
-    code, problem = ended(capsys, lambda: run(app, None, None, False, False))
+    code, problem = ended(capsys, lambda: run(RunAsked(target=app)))
     assert (code, "does not answer: gone" in problem) == (2, True)
 
 
@@ -76,7 +76,7 @@ def test_calls_that_outlast_the_stopping_are_one_line(app, monkeypatch, capsys):
 
     monkeypatch.setattr(run_module, "watch", lambda *_: None)
     monkeypatch.setattr(api, "delete_all", raising(TimeoutError("the controller has not answered delete within 60 s")))
-    code, problem = ended(capsys, lambda: run(app, None, None, False, False))
+    code, problem = ended(capsys, lambda: run(RunAsked(target=app)))
     assert (code, "it goes on, see `rankcore status`" in problem) == (1, True)
 
 
@@ -180,9 +180,9 @@ def test_the_application_has_a_name_that_it_may_have_wherever_its_file_is(app, m
     from executors.cli import run as run_module
 
     names = []
-    monkeypatch.setattr(run_module, "watch", lambda look, deployments: names.append(deployments))
-    run(app, None, None, False, False)
-    run(app, None, None, False, False, name="mine")
+    monkeypatch.setattr(run_module, "watch", lambda look, deployments, *_: names.append(deployments))
+    run(RunAsked(target=app))
+    run(RunAsked(target=app, name="mine"))
     assert names == [[f"{as_application(app)}/f"], ["mine/f"]]
     assert "/" not in as_application(app)
 
