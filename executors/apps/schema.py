@@ -68,7 +68,7 @@ def apps_schema() -> Schema:
             {
                 "applications": {"type": "array", "items": {"$ref": "#/$defs/Application"}},
                 "http_options": _or_null(_of_class(HttpOptions)),
-                "grpc_options": _or_null({**_of_class(GrpcOptions), "additionalProperties": True}),
+                "grpc_options": _or_null({**_of_class(GrpcOptions), "required": [], "additionalProperties": True}),
                 "proxy_location": {"enum": [*LOCATIONS, None]},
                 "logging_config": _or_null(FREE),
             },

@@ -4,7 +4,9 @@ import json
 import signal
 
 import pytest
+from typer.testing import CliRunner
 
+from executors.cli.app import app as rankcore
 from executors.local import api
 from tests.integration.test_local_command import APP, PATIENCE_S, is_alive, place, until  # noqa: F401 (a fixture)
 
@@ -197,22 +199,27 @@ def test_what_cannot_mean_anything_is_one_line_that_says_what_to_do(shell):
 
 def test_what_is_in_force_is_told_changed_and_ended_from_the_shell(shell):
     running, before = shell.place.healthy()
-    status, said = shell("update Model num_replicas=1 max_surge=2 --json")
+
+    def here(line):  # in this process: what is asked is elsewhere anyhow
+        done = CliRunner().invoke(rankcore, [*line.split(), "--executor", "local"])
+        return done.exit_code, done.stdout
+
+    status, said = here("update Model num_replicas=1 max_surge=2 --json")
     assert status == 0, said
     assert json.loads(said)["deployments"][MODEL]["world_size"] == 1
-    (application,) = json.loads(shell("config --json")[1])["applications"]
+    (application,) = json.loads(here("config --json")[1])["applications"]
     (deployment,) = application["deployments"]
     assert (application["name"], application["import_path"].endswith(":app")) == ("default", True)
     assert (deployment["name"], deployment["num_replicas"], deployment["max_surge"]) == ("Model", 1, 2)
     until(lambda: list(nodes()) == [0] and info().status == "HEALTHY")
-    status, said = shell(f"stop {MODEL}#1.0 --json")
+    status, said = here(f"stop {MODEL}#1.0 --json")
     assert (status, list(json.loads(said)["deployments"])) == (0, [MODEL])
     until(lambda: shell.place.replicas().get(0) not in (None, before[0]) and info().status == "HEALTHY")
-    notes = [json.loads(line) for line in shell("notes Model --json")[1].splitlines()]
+    notes = [json.loads(line) for line in here("notes Model --json")[1].splitlines()]
     assert {"ReplicaReady", "StopRequested", "ChangeRequested"} <= {each["cause"] for each in notes}
-    assert f"{MODEL}#1.0  stop chosen" in shell("notes")[1]
-    assert shell("logs Model")[0] == 0
-    assert shell("delete default --json") == (0, json.dumps({"deleted": "default"}, indent=2) + "\n")
+    assert f"{MODEL}#1.0  stop chosen" in here("notes")[1]
+    assert here("logs Model")[0] == 0
+    assert here("delete default --json") == (0, json.dumps({"deleted": "default"}, indent=2) + "\n")
     running.communicate(timeout=PATIENCE_S)
     assert running.returncode == 0
-    assert shell("status")[0] == 2
+    assert here("status")[0] == 2

@@ -1,5 +1,7 @@
 """A file of applications: what it says is read, and what is wrong with it is one line with file, line and key."""
 
+from pathlib import Path
+
 import pytest
 import yaml
 
@@ -10,6 +12,7 @@ from executors.apps.schema import apps_schema
 from executors.ray_gpu.building import OPTIONS
 from executors.ray_gpu.environment import known_fields
 from executors.simulator.scenario.errors import ScenarioError
+from executors.simulator.scenario.yamlfile import parse
 
 FILE = """\
 applications:
@@ -147,6 +150,15 @@ def test_the_schema_takes_what_is_read_and_refuses_what_is_not(tmp_path):
         assert not validator.is_valid(wanted), option
     for wrong in ({}, {"applications": [{}]}, {"applications": [], "http_options": {"prot": 1}}, {"applications": [], "a": 1}):
         assert not validator.is_valid(wrong), wrong
+
+
+def test_the_file_of_the_page_is_what_the_schema_takes_and_is_read(tmp_path):
+    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed: pip install 'rankcore[test]'")
+    page = (Path(__file__).resolve().parents[2] / "docs" / "applications.md").read_text()
+    text = page.partition("```yaml\n")[2].partition("```")[0]
+    assert len(read_apps(written(tmp_path, text), OPTIONS, known_fields()).config.applications) == 2
+    data, _ = parse(text, "the page")
+    jsonschema.Draft202012Validator(apps_schema()).validate(data)
 
 
 def test_parsed_data_is_checked_alike_and_its_errors_have_keys_alone():
