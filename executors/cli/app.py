@@ -20,6 +20,7 @@ from executors.cli.commands.nodes import cordon, drain, replace, stop, uncordon
 from executors.cli.commands.notes import notes
 from executors.cli.commands.plan import plan
 from executors.cli.commands.replay import replay
+from executors.cli.commands.rest import rest
 from executors.cli.commands.rollouts import pause, promote, restart, resume, retry, rollback
 from executors.cli.commands.run import run
 from executors.cli.commands.scale import scale
@@ -49,7 +50,24 @@ app = typer.Typer(
 )
 COMMANDS = (
     *(simulate, fork, compare, sweep, autoscale_backtest, explain, plan, replay, check, swarm, schema),
-    *(run, build, deploy, config, status, delete, shutdown, scale, update, evict, defragment, logs, notes, where, upgrade),
+    *(
+        run,
+        build,
+        deploy,
+        config,
+        status,
+        delete,
+        shutdown,
+        scale,
+        update,
+        evict,
+        defragment,
+        logs,
+        notes,
+        where,
+        upgrade,
+        rest,
+    ),
     *(restart, pause, promote, resume, rollback, retry),
     *(cordon, uncordon, drain, replace, stop),
 )

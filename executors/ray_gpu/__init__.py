@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         run,
         run_many,
         shutdown,
+        shutdown_async,
         start,
         status,
     )
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
         uncordon,
         update,
     )
+    from executors.ray_gpu.config import HTTPOptions
     from executors.ray_gpu.context import ReplicaContext, get_replica_context
     from executors.ray_gpu.declaration import Application, Deployment, deployment
     from executors.ray_gpu.errors import (
@@ -88,6 +90,8 @@ if TYPE_CHECKING:
         DeploymentResponse,
         DeploymentResponseGenerator,
     )
+    from executors.ray_gpu.rest.options import RestOptions
+    from executors.ray_gpu.rest.starting import start_rest, stop_rest
     from executors.ray_gpu.static_placement import StaticPlacementConfig
     from executors.ray_gpu.worker.declaration import Residency
     from executors.ray_gpu.worker.options import MemoryOptions
@@ -105,6 +109,7 @@ _HOMES = {
     "DeploymentHandle": "executors.ray_gpu.requests.handle",
     "DeploymentResponse": "executors.ray_gpu.requests.response",
     "DeploymentResponseGenerator": "executors.ray_gpu.requests.response",
+    "HTTPOptions": "executors.ray_gpu.config",
     "GrpcOptions": "executors.ray_gpu.grpc_proxy.options",
     "HttpOptions": "executors.ray_gpu.http.options",
     "InvalidCallError": "executors.ray_gpu.errors",
@@ -122,6 +127,7 @@ _HOMES = {
     "ReplicaContext": "executors.ray_gpu.context",
     "ReplicaGoneError": "executors.ray_gpu.errors",
     "ReplicaRank": "rankcore",
+    "RestOptions": "executors.ray_gpu.rest.options",
     "RunTarget": "executors.ray_gpu.api",
     "Residency": "executors.ray_gpu.worker.declaration",
     "RequestContext": "executors.ray_gpu.requests.request_context",
@@ -160,9 +166,12 @@ _HOMES = {
     "rollback": "executors.ray_gpu.changing",
     "scale": "executors.ray_gpu.changing",
     "shutdown": "executors.ray_gpu.api",
+    "shutdown_async": "executors.ray_gpu.api",
     "start": "executors.ray_gpu.api",
+    "start_rest": "executors.ray_gpu.rest.starting",
     "status": "executors.ray_gpu.api",
     "stop_replicas": "executors.ray_gpu.changing",
+    "stop_rest": "executors.ray_gpu.rest.starting",
     "torch_env": "executors.ray_gpu.process_group",
     "uncordon": "executors.ray_gpu.changing",
     "update": "executors.ray_gpu.changing",
@@ -182,6 +191,7 @@ __all__ = [
     "DeploymentResponse",
     "DeploymentResponseGenerator",
     "GrpcOptions",
+    "HTTPOptions",
     "HttpOptions",
     "InvalidCallError",
     "InvalidDeploymentError",
@@ -201,6 +211,7 @@ __all__ = [
     "ReplicaRank",
     "RequestContext",
     "Residency",
+    "RestOptions",
     "RunTarget",
     "StaticPlacementConfig",
     "UnavailableError",
@@ -236,9 +247,12 @@ __all__ = [
     "run_many",
     "scale",
     "shutdown",
+    "shutdown_async",
     "start",
+    "start_rest",
     "status",
     "stop_replicas",
+    "stop_rest",
     "torch_env",
     "uncordon",
     "update",

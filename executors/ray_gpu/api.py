@@ -3,6 +3,7 @@
 A deployment is called `application/deployment`; its bare name will do where no other application has a deployment of that name.
 """
 
+import asyncio
 import logging
 import math
 import os
@@ -37,6 +38,7 @@ from executors.ray_gpu.overview import DeploymentInfo, Status
 from executors.ray_gpu.packing import Origin, Package, wanted_of
 from executors.ray_gpu.proxies.options import ProxyOptions, chosen
 from executors.ray_gpu.requests.handle import DeploymentHandle
+from executors.ray_gpu.rest.starting import end_rest
 from executors.ray_gpu.worker.options import MemoryOptions
 from executors.revisions import revision_of
 from rankcore import DeploymentStatus
@@ -59,6 +61,7 @@ JOURNAL_IN_LOGS = ""
 
 def start(
     *,
+    proxy_location: str | None = None,
     namespace: str | None = None,
     journal: str | None = JOURNAL_IN_LOGS,
     http_options: HttpOptions | Mapping[str, Any] | None = None,
@@ -68,6 +71,7 @@ def start(
     """Start the controller, where it does not run yet. `run` does it too.
 
     Args:
+        proxy_location: `location` of the `http_options`: "HeadOnly", "EveryNode" or "Disabled"; None: what these say.
         http_options: How to serve HTTP, as `HttpOptions` or a dict of its fields; what was served otherwise ends. None: as
             it is, which is not at all until an application has a `route_prefix`.
         grpc_options: How to serve gRPC, likewise: by the same proxies.
@@ -81,6 +85,9 @@ def start(
         InvalidDeploymentError: An option is not what it may be.
     """
     http, grpc = chosen(HttpOptions, http_options), chosen(GrpcOptions, grpc_options)
+    if proxy_location is not None:
+        location: Any = getattr(proxy_location, "value", proxy_location)  # Serve's is an enum
+        http = attrs.evolve(http or HttpOptions(), location=location)
     places = chosen(MemoryOptions, memory)
     if grpc is not None:
         grpc = _importable(grpc)
@@ -143,14 +150,13 @@ def run(
         raise InvalidDeploymentError(f"run() takes what bind() returns, got {target!r:.80}: write run(Model.bind())")
     (handle,) = run_many(
         [RunTarget(target, name, route_prefix)],
+        blocking=blocking,
         wait=wait,
         timeout_s=timeout_s,
         replace=replace,
         namespace=namespace,
         journal=journal,
     )
-    if blocking:
-        _stay()
     return handle
 
 
@@ -173,6 +179,9 @@ class RunTarget:
 def run_many(
     targets: Iterable[RunTarget],
     *,
+    blocking: bool = False,
+    wait_for_ingress_deployment_creation: bool = True,
+    wait_for_applications_running: bool = True,
     wait: bool = True,
     timeout_s: float | None = None,
     replace: bool = False,
@@ -184,6 +193,9 @@ def run_many(
 
     Args:
         targets: Each with a name of its own.
+        blocking: Stay here, until Ctrl-C; the deployments go on.
+        wait_for_ingress_deployment_creation: What is asked for is stored when this returns, whatever is said here.
+        wait_for_applications_running: Ray Serve's name for `wait`.
         prune: Whether all other applications are deleted.
         wait, timeout_s, replace, namespace, journal: As for `run`.
 
@@ -201,9 +213,12 @@ def run_many(
     namespace = namespace or connection.default_namespace()
     built = [packages_of(each, namespace) for each in targets]
     packages = tuple(package for own, _ in built for package in own)
+    wait = wait and wait_for_applications_running
     deploy_packages(
         packages, wait=wait, timeout_s=timeout_s, replace=replace, prune=prune, namespace=namespace, journal=journal
     )
+    if blocking:
+        _stay()
     return [handle for _, handle in built]
 
 
@@ -407,16 +422,19 @@ def wait_until_healthy(name: str, *, namespace: str | None = None, timeout_s: fl
     return _wait_healthy(connection.running(namespace), name, None, deadline)
 
 
-def shutdown(*, namespace: str | None = None, timeout_s: float | None = None) -> None:
-    """Delete all deployments and end the controller. Where nothing runs, nothing happens.
+def shutdown(*, namespace: str | None = None, timeout_s: float | None = None, keep_rest: bool = False) -> None:
+    """Delete all deployments and end the controller and the REST server. Where nothing runs, nothing happens.
 
     Args:
         timeout_s: How long calls under way may take; then, and when the controller does not answer, replicas are ended
             without further ado. None: as long as the deployments allow.
+        keep_rest: Whether the REST server stays, for what is deployed next.
     """
     namespace = namespace or connection.default_namespace()
     try:
         connection.connect(start=False)
+        if not keep_rest:
+            end_rest(namespace)
         controller = ray.get_actor(names.CONTROLLER, namespace=namespace)
     except (NotRunningError, ValueError):
         return
@@ -430,6 +448,11 @@ def shutdown(*, namespace: str | None = None, timeout_s: float | None = None) ->
     finally:
         ray.kill(controller)
         forget_all(namespace)
+
+
+async def shutdown_async(*, namespace: str | None = None, timeout_s: float | None = None) -> None:
+    """As `shutdown`, for asynchronous code: its event loop goes on meanwhile."""
+    await asyncio.to_thread(shutdown, namespace=namespace, timeout_s=timeout_s)
 
 
 def _prefix_of(target: RunTarget) -> str | None:

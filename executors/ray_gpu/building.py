@@ -202,9 +202,11 @@ def _with_deployments(value: Any, changed: Mapping[int, Deployment], made: dict[
     if isinstance(value, Application):
         if id(value) not in made:
             made[id(value)] = Application(
-                deployment=changed.get(id(value), value.deployment),
-                args=tuple(_with_deployments(each, changed, made) for each in value.args),
-                kwargs={key: _with_deployments(each, changed, made) for key, each in value.kwargs.items()},
+                deployment=attrs.evolve(
+                    changed.get(id(value), value.deployment),
+                    init_args=tuple(_with_deployments(each, changed, made) for each in value.args),
+                    init_kwargs={key: _with_deployments(each, changed, made) for key, each in value.kwargs.items()},
+                )
             )
         return made[id(value)]
     if type(value) in (list, tuple):

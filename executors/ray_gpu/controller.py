@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from executors import wishes
+from executors import operations
 from executors.deployment_ids import deployment_id, meant_by, split
 from executors.engine.recent_notes import Notes
 from executors.node_reports import node_meant
@@ -287,7 +287,7 @@ class Controller:
         renamed = (renamed_id(each, found.id_on_ray, found.deployment) for each in stop_first)
         first = tuple(renamed_id(each, bare, found.deployment) for each in renamed)
         routing = attrs.evolve(routing_of(found.entry), **routing_fields) if routing_fields else None
-        event = wishes.changed(found.entry, fields, self._world.now(), stop_first=first, routing=routing)
+        event = operations.changed(found.entry, fields, self._world.now(), stop_first=first, routing=routing)
         try:
             self._cluster.request(event)
         except InvalidEventError as error:
@@ -301,7 +301,7 @@ class Controller:
             InvalidDeploymentError: Nothing else was healthy; or it is being deleted.
         """
         found = self._host(await self.require(name))
-        await self.change(found.deployment, wishes.rolled_back(found.entry), ())
+        await self.change(found.deployment, operations.rolled_back(found.entry), ())
 
     async def retry(self, name: str, ranks: tuple[int, ...]) -> None:
         """End the back-off of these ranks, or of all, and try again what was given up. Waits until that is stored.
@@ -310,7 +310,7 @@ class Controller:
             InvalidDeploymentError: There is no such rank, or none that waits; or it is being deleted.
         """
         found = self._host(await self.require(name))
-        event = wishes.retried(found.entry, ranks, self._world.now())
+        event = operations.retried(found.entry, ranks, self._world.now())
         try:
             self._cluster.request(event)
         except InvalidEventError as error:
@@ -355,7 +355,7 @@ class Controller:
             for found in self._cluster.deployments.values()
             for replica_id in found.entry.ranks.replicas
         }
-        return wishes.replicas_meant(replica_ids, known)
+        return operations.replicas_meant(replica_ids, known)
 
     # -- nodes
 

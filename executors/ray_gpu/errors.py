@@ -39,6 +39,11 @@ EXTRAS = {"ray": "ray", "starlette": "http", "uvicorn": "http", "grpc": "grpc", 
 class RayExecutorError(RankcoreError):
     """Base class: the text is what to tell a user, and says what to do."""
 
+    @property
+    def message(self) -> str:
+        """The text."""
+        return str(self)
+
 
 class MissingExtraError(RayExecutorError, ModuleNotFoundError):
     """A package is not installed that comes with an extra of rankcore."""
@@ -121,11 +126,13 @@ class OverloadedError(CallError):
 
     Attributes:
         retry_after_s: When it may be worth to try again.
+        status_code: Over HTTP.
     """
 
     def __init__(self, text: str, retry_after_s: float = 1.0) -> None:
         super().__init__(text, retry_after_s)
         self.retry_after_s = retry_after_s
+        self.status_code = 503
 
     def __str__(self) -> str:
         return str(self.args[0])

@@ -93,6 +93,7 @@ class Replica:
             node_id=self._endpoint.node_id,
             namespace=namespace,
             bundle_indices=list(bundles),
+            code_version=version,
         )
         self._history: list[tuple[float, Ranks]] = []
         self._answers: dict[Stamp, asyncio.Future[Outcome]] = {}

@@ -27,6 +27,7 @@ from executors.ray_gpu.messages import UNAVAILABLE, CallStatus, DeploymentNews, 
 from executors.ray_gpu.requests.call import Answer, Call
 from executors.ray_gpu.requests.channel import Attempt, Channel
 from executors.ray_gpu.requests.frames import ERROR, PARTS, REFUSED
+from executors.ray_gpu.requests.packing import pack_error
 from executors.ray_gpu.requests.ways import Ways
 from rankcore import routing
 from rankcore.errors import RankcoreError
@@ -39,6 +40,7 @@ from rankcore.routing.commands import (
     Dispatch,
     Expire,
     Fail,
+    FailPart,
     Forget,
     Reject,
     Retry,
@@ -157,6 +159,7 @@ class Router:
                 key=wishes.model_id or wishes.key,
                 rank=wishes.rank,
                 broadcast=wishes.broadcast,
+                keep_failures=wishes.keep_failures,
                 deadline=now + wishes.timeout_s if wishes.timeout_s is not None else None,
                 at=now,
             )
@@ -254,7 +257,7 @@ class Router:
             self._tell(RequestFailed(kind=FailureKind.REFUSED, reason="the replica did not take it", **self._of(attempt)))
             return
         attempt.call.answers[attempt.part] = Answer(kind, payload)
-        if kind == ERROR and not attempt.call.wishes.keep_errors:
+        if kind == ERROR:
             self._tell(RequestFailed(kind=FailureKind.RAISED, reason="the user's code raised", **self._of(attempt)))
         else:
             self._tell(RequestDone(**self._of(attempt)))
@@ -346,10 +349,17 @@ class Router:
         call = self._calls.pop(command.request_id)
         if command.kind is FailureKind.RAISED:
             call.finish(call.answers[command.part])
-        elif command.kind is None:
-            call.fail(self._gone_because or CallError(command.reason))
         else:
-            call.fail(ReplicaGoneError(command.reason))
+            call.fail(self._error_of(command))
+
+    def _fail_part(self, command: FailPart) -> None:
+        if command.kind is not FailureKind.RAISED:
+            self._calls[command.request_id].answers[command.part] = Answer(*pack_error(self._error_of(command), ""))
+
+    def _error_of(self, command: Fail | FailPart) -> Exception:
+        if command.kind is None:
+            return self._gone_because or CallError(command.reason)
+        return ReplicaGoneError(command.reason)
 
     def _reject(self, command: Reject) -> None:
         self._calls.pop(command.request_id).fail(OverloadedError(command.reason, command.retry_after_s))
@@ -388,6 +398,7 @@ _CARRY_OUT: dict[type[Command], Callable[[Router, Any], None]] = {
     StopAttempt: Router._stop,
     Complete: Router._complete,
     Fail: Router._fail,
+    FailPart: Router._fail_part,
     Reject: Router._reject,
     Decline: Router._decline,
     Expire: Router._expire,
