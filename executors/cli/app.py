@@ -27,6 +27,7 @@ from executors.cli.commands.scale import scale
 from executors.cli.commands.schema import schema
 from executors.cli.commands.shutdown import shutdown
 from executors.cli.commands.simulate import simulate
+from executors.cli.commands.start import start
 from executors.cli.commands.status import status
 from executors.cli.commands.swarm import swarm
 from executors.cli.commands.sweep import sweep
@@ -50,24 +51,8 @@ app = typer.Typer(
 )
 COMMANDS = (
     *(simulate, fork, compare, sweep, autoscale_backtest, explain, plan, replay, check, swarm, schema),
-    *(
-        run,
-        build,
-        deploy,
-        config,
-        status,
-        delete,
-        shutdown,
-        scale,
-        update,
-        evict,
-        defragment,
-        logs,
-        notes,
-        where,
-        upgrade,
-        rest,
-    ),
+    *(start, run, build, deploy, config, rest, status, logs, notes),
+    *(scale, update, evict, defragment, delete, shutdown, where, upgrade),
     *(restart, pause, promote, resume, rollback, retry),
     *(cordon, uncordon, drain, replace, stop),
 )

@@ -30,6 +30,7 @@ NODE_ID_SHOWN = 8
 NODE_ID = re.compile(rf"\b([0-9a-f]{{{NODE_ID_SHOWN}}})[0-9a-f]{{48}}\b")
 """As Ray names nodes."""
 IS_OF_RAY = re.compile(r"[0-9a-f]{16,}").fullmatch
+SECONDS = re.compile(r"[0-9.]+( of [0-9.]+)? s\b")
 TRACEBACK = "Traceback (most recent call last):"
 
 
@@ -49,7 +50,7 @@ def view(status: "Status") -> RenderableType:
                 parts.append(_table(info))
             if info.message:
                 parts.append(Text(_short(info.message), style="red"))
-    parts += [Text(each, style="dim") for each in _outside(status)]
+    parts += [Text(each, style="dim") for each in outside(status)]
     for name, why in sorted(status.left_alone.items()):
         parts.append(Text(f"{name}  LEFT ALONE, its replicas go on: {why}", style="red"))
     for node in status.cordons:
@@ -60,7 +61,7 @@ def view(status: "Status") -> RenderableType:
     return Group(*parts)
 
 
-def _outside(status: "Status") -> Iterator[str]:
+def outside(status: "Status") -> Iterator[str]:
     """What requests from outside reach, and where."""
     for prefix, application in sorted(status.routes.items()):
         yield f"route {prefix} -> {application}"
@@ -68,6 +69,11 @@ def _outside(status: "Status") -> Iterator[str]:
         also = f", gRPC {proxy.grpc_port}" if proxy.grpc_port is not None else ""
         stands = f"pid {proxy.pid}" if proxy.pid is not None else proxy.problem or "it is on its way"
         yield f"proxy {proxy.host}:{proxy.port}{also} on node {proxy.node_id[:NODE_ID_SHOWN]}, {stands}"
+
+
+def without_times(line: str) -> str:
+    """The same without how long something has lasted, which is no news."""
+    return SECONDS.sub("", line)
 
 
 def lasting(seconds: float) -> str:

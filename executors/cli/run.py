@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.live import Live
 
 from executors.cli.asked import BAD_INPUT, FAILED, end
-from executors.cli.ray_view import summary, view
+from executors.cli.ray_view import summary, view, without_times
 from executors.deployment_ids import as_application, deployment_id
 
 if TYPE_CHECKING:
@@ -138,8 +138,8 @@ def _say(look: Callable[[], "Status"]) -> None:
 def _say_changes(status: "Status", said: dict[str, str]) -> None:
     for name, info in status.deployments.items():
         line = summary(info)
-        if said.get(name) != line:
-            said[name] = line
+        if said.get(name) != (news := without_times(line)):
+            said[name] = news
             typer.echo(line)
 
 

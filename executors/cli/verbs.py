@@ -1,7 +1,6 @@
 """`rankcore status`, `scale`, `restart`, `drain` and the like: one question each to what runs, on Ray or on this machine."""
 
 import json
-import re
 import time
 from datetime import datetime
 from functools import partial
@@ -13,15 +12,13 @@ import typer
 
 from executors.cli.asked import BAD_INPUT, FAILED, asked, end
 from executors.cli.backends import Backend, api_of
-from executors.cli.ray_view import NODE_ID_SHOWN, line, lines_of_node, shown_of, size, summary, view
+from executors.cli.ray_view import NODE_ID_SHOWN, line, lines_of_node, shown_of, size, summary, view, without_times
 from executors.cli.screen import answers
 from executors.deployment_ids import meant_by
 
 KEPT = ("WARM", "COLD")
 LOOK_EVERY_S = 1.0
 _WHERE = {Backend.RAY: "", Backend.LOCAL: " --executor local"}
-SECONDS = re.compile(r"[0-9.]+( of [0-9.]+)? s\b")
-"""How long something has lasted, which is no news."""
 
 
 def status(namespace: str | None, as_json: bool, name: str | None = None) -> None:
@@ -33,7 +30,7 @@ def status(namespace: str | None, as_json: bool, name: str | None = None) -> Non
         answers().print(view(found))
 
 
-def watch(namespace: str | None, name: str | None = None, executor: Backend = Backend.RAY) -> None:
+def watch(namespace: str | None, name: str | None = None, executor: Backend = Backend.RAY, as_json: bool = False) -> None:
     """Do what `commands/status.py` says of `--watch`."""
     shown: dict[str, str] = {}
     while True:
@@ -41,8 +38,11 @@ def watch(namespace: str | None, name: str | None = None, executor: Backend = Ba
         lines = {each.name: line(each) for each in found.deployments.values()}
         for deployment in sorted({*lines, *shown}):
             now = lines.get(deployment, f"{deployment}  gone")
-            if SECONDS.sub("", now) != SECONDS.sub("", shown.get(deployment, "")):
-                typer.echo(f"{datetime.now():%H:%M:%S}  {now}")
+            if without_times(now) != without_times(shown.get(deployment, "")):
+                info = found.deployments.get(deployment)
+                gone = {"name": deployment, "status": "GONE"}
+                as_text = json.dumps(gone if info is None else attrs.asdict(info)) if as_json else ""
+                typer.echo(as_text or f"{datetime.now():%H:%M:%S}  {now}")
         shown = lines
         time.sleep(LOOK_EVERY_S)
 

@@ -21,6 +21,8 @@ from executors.ray_gpu.overview import ReplicaStatus, Status
 
 LOOK_EVERY_S = 0.5
 START_S = 60.0
+MARKS = (":job_id:", ":actor_name:", ":task_name:")
+"""What Ray itself writes between the lines."""
 
 
 def replica_logs(name: str, *, lines: int = 100, follow: bool = False, namespace: str | None = None) -> Iterator[LogLine]:
@@ -110,5 +112,5 @@ class LogReader:
         found = []
         for path in sorted((*folder.glob(f"worker-*-{pid}.out"), *folder.glob(f"worker-*-{pid}.err"))):
             texts, end = tail(path, lines, (begun or {}).get(path.name))
-            found.append((path.name, texts, end))
+            found.append((path.name, [each for each in texts if not each.startswith(MARKS)], end))
         return found

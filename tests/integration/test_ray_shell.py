@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
 from executors.cli.app import app
+from executors.ray_gpu.building import OPTIONS
 from tests.free_ports import free_ports
 from tests.ray_local import eventually
 
@@ -59,13 +60,26 @@ applications:
     args: {name: Made}
 """
 """As `serve build` and the documentation of Ray Serve write one."""
+LOGGING = """\
+logging_config: {encoding: TEXT, log_level: INFO, logs_dir: null, enable_access_log: true}
+"""
+ON_BUNDLES = """\
+applications:
+  - name: placed
+    import_path: apps_of_a_shell:app
+    deployments:
+      - name: Translator
+        user_config: {language: french}
+        static_placement: {placement_group: GROUP, replica_bundle_mapping: {0: [1], 1: [0]}}
+"""
 
 
 @pytest.fixture
 def shell(serve, tmp_path, monkeypatch):
     """Type a line, and have exit status and output; what is asked runs in this process."""
     (tmp_path / "apps_of_a_shell.py").write_text(MODULE)
-    (tmp_path / "apps.yaml").write_text(FILE.replace("PORT", str(free_ports(1)[0])))
+    text = FILE.replace("PORT", str(free_ports(1)[0]))
+    (tmp_path / "apps.yaml").write_text(LOGGING + text if "logging_config" in OPTIONS else text)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.chdir(tmp_path)
 
@@ -147,3 +161,26 @@ def test_a_file_of_ray_serves_form_is_deployed_told_changed_and_taken_away(shell
     assert {"ApplyRequested", "ScaleRequested", "StopRequested"} <= {each["cause"] for each in notes}
     assert shell("defragment") == "nobody waits\n"
     assert json.loads(shell("delete", "text", "--json")) == {"deleted": "text"}
+
+
+def test_a_file_puts_ranks_on_bundles_of_a_group_that_it_names(shell, serve, tmp_path):
+    import ray
+
+    place = tmp_path / "placed.yaml"
+    place.write_text(ON_BUNDLES)
+    problem = shell("deploy", "placed.yaml", status=2)
+    where = "applications[0].deployments[0].static_placement"
+    no_group = "static_placement.placement_group: there is no placement group 'GROUP'"
+    assert problem == f"rankcore: error: {where}: {no_group} (placed.yaml:7)\n"
+    group = ray.util.placement_group([{"CPU": 0.01}, {"CPU": 0.01}], name="a_group_of_a_shell")
+    try:
+        place.write_text(ON_BUNDLES.replace("GROUP", "a_group_of_a_shell"))
+        assert "placed/Translator HEALTHY, 2 of 2 running" in shell("deploy", "placed.yaml", "--wait")
+        found = serve.config_in_force()["applications"][0]["deployments"][0]
+        assert found["static_placement"]["placement_group"] == "a_group_of_a_shell"
+        (tmp_path / "found.yaml").write_text(shell("config"))
+        assert shell("deploy", "found.yaml", "--dry-run") == "nothing would change\n"
+        place.write_text(ON_BUNDLES.replace("GROUP", "a_group_of_a_shell").replace("1: [0]", "1: [1]"))
+        assert f"error: {where}: static_placement: " in shell("deploy", "placed.yaml", status=2)
+    finally:
+        ray.util.remove_placement_group(group)
