@@ -83,6 +83,7 @@ if TYPE_CHECKING:
         DeploymentResponse,
         DeploymentResponseGenerator,
     )
+    from executors.ray_gpu.requests.under_way import cancel_request, requests_under_way
     from executors.ray_gpu.rest.options import RestOptions
     from executors.ray_gpu.rest.starting import start_rest, stop_rest
     from executors.ray_gpu.static_placement import StaticPlacementConfig
@@ -129,6 +130,7 @@ _HOMES = {
     "UntrustedAddressError": "executors.ray_gpu.errors",
     "VersionMismatchError": "executors.ray_gpu.errors",
     "batch": "executors.ray_gpu.requests.batching",
+    "cancel_request": "executors.ray_gpu.requests.under_way",
     "cordon": "executors.ray_gpu.changing",
     "delete": "executors.ray_gpu.api",
     "deployment": "executors.ray_gpu.declaration",
@@ -148,6 +150,7 @@ _HOMES = {
     "promote": "executors.ray_gpu.changing",
     "resume": "executors.ray_gpu.changing",
     "replace_replicas": "executors.ray_gpu.changing",
+    "requests_under_way": "executors.ray_gpu.requests.under_way",
     "restart": "executors.ray_gpu.changing",
     "retry": "executors.ray_gpu.changing",
     "rollback": "executors.ray_gpu.changing",
@@ -203,6 +206,7 @@ __all__ = [
     "UntrustedAddressError",
     "VersionMismatchError",
     "batch",
+    "cancel_request",
     "cordon",
     "delete",
     "deployment",
@@ -219,6 +223,7 @@ __all__ = [
     "pause",
     "promote",
     "replace_replicas",
+    "requests_under_way",
     "restart",
     "resume",
     "retry",

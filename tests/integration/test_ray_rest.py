@@ -181,6 +181,24 @@ def test_notes_come_as_events_and_whoever_comes_back_misses_none(client):
     assert (status, said["field"]) == (422, "last-event-id")
 
 
+def test_a_call_under_way_is_shown_with_its_age_and_ended_its_caller_is_told(client):
+    eventually(client.is_running, "the application runs")
+    handle = serve.get_app_handle("shop")
+    response = handle.options(method_name="waits").remote()
+    found = eventually(lambda: client.get("/api/v1/requests?application=shop&older_than_s=0.2")["requests"], "it is shown")
+    (call,) = found
+    assert (call["deployment"], call["method"]) == ("shop/Echo", "waits")
+    assert call["age_s"] >= 0.2
+    status, said, _ = client.ask("DELETE", f"/api/v1/requests/{call['id']}")
+    assert status == 200, said
+    with pytest.raises(serve.CallCancelledError, match="an operator has cancelled this call"):
+        response.result(timeout_s=PATIENCE_S)
+    eventually(lambda: not client.get("/api/v1/requests")["requests"], "it is gone")
+    assert client.ask("DELETE", f"/api/v1/requests/{call['id']}")[0] == 404
+    assert client.ask("DELETE", "/api/v1/requests/nonsense")[0] == 422
+    assert handle.remote("still here").result(timeout_s=PATIENCE_S) == "still here"
+
+
 def test_ten_thousand_reads_ask_the_controller_for_little_and_change_no_decision(client):
     def steps():
         journal = client.get("/api/v1/status")["journal"]
