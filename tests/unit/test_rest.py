@@ -91,6 +91,7 @@ class Rest:
         parts = urlsplit(target)
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
         named = {"host": "localhost:8280", "content-type": "application/json"}
+        named |= {"content-length": str(len(raw))} if raw else {}
         named |= {key.replace("_", "-"): value for key, value in headers.items()}
         scope = {
             "type": "http",
