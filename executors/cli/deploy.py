@@ -63,8 +63,9 @@ def deploy(wanted: Asked) -> None:
         act = partial(packing.placed, file, packages)
     else:
         applications = asked(lambda: _imported(wanted.target))
+        origin = wanted.target if len(applications) == 1 else None
         asked(_be_connected)
-        packages = asked(lambda: _of_module(applications, wanted.name, wanted.replicas, namespace))
+        packages = asked(lambda: _of_module(applications, wanted.name, wanted.replicas, namespace, origin))
     how = {"replace": wanted.replace, "prune": prune, "namespace": namespace}
     plan, revision = asked(lambda: act(lambda: _api().plan_packages(packages, **how)))
     if not wanted.as_json:
@@ -117,15 +118,19 @@ def _imported(target: str) -> list[Any]:
     return list(found)
 
 
-def _of_module(applications: list[Any], name: str | None, replicas: int | None, namespace: str) -> "tuple[Package, ...]":
+def _of_module(
+    applications: list[Any], name: str | None, replicas: int | None, namespace: str, origin: str | None
+) -> "tuple[Package, ...]":
     from executors.ray_gpu.errors import InvalidDeploymentError
+    from executors.ray_gpu.packing import Origin
 
     if name is not None and len(applications) > 1:
         raise InvalidDeploymentError(f"--name is for one application, and there are {len(applications)}: each has its own")
     packages: list[Package] = []
     for each in applications:
         wanted = each if replicas is None else each.options(num_replicas=replicas)
-        packages += _api().packages_of(_api().RunTarget(wanted, name or each.deployment.name), namespace)[0]
+        target = _api().RunTarget(wanted, name or each.deployment.name, origin=Origin(origin) if origin is not None else None)
+        packages += _api().packages_of(target, namespace)[0]
     return tuple(packages)
 
 

@@ -18,11 +18,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from executors.log_lines import LogLine
     from executors.ray_gpu.api import (
         RunTarget,
+        config_in_force,
         delete,
         get_app_handle,
         get_deployment_handle,
+        notes,
+        propose_defragmentation,
         run,
         run_many,
         shutdown,
@@ -73,6 +77,7 @@ if TYPE_CHECKING:
     from executors.ray_gpu.grpc_proxy.options import GrpcOptions
     from executors.ray_gpu.http.ingress import ingress
     from executors.ray_gpu.http.options import HttpOptions
+    from executors.ray_gpu.log_files import replica_logs
     from executors.ray_gpu.process_group import ensure_process_group, torch_env, wait_for_world_change
     from executors.ray_gpu.requests.batching import batch
     from executors.ray_gpu.requests.handle import DeploymentHandle
@@ -131,6 +136,11 @@ _HOMES = {
     "VersionMismatchError": "executors.ray_gpu.errors",
     "batch": "executors.ray_gpu.requests.batching",
     "cancel_request": "executors.ray_gpu.requests.under_way",
+    "config_in_force": "executors.ray_gpu.api",
+    "LogLine": "executors.log_lines",
+    "replica_logs": "executors.ray_gpu.log_files",
+    "notes": "executors.ray_gpu.api",
+    "propose_defragmentation": "executors.ray_gpu.api",
     "cordon": "executors.ray_gpu.changing",
     "delete": "executors.ray_gpu.api",
     "deployment": "executors.ray_gpu.declaration",
@@ -183,6 +193,7 @@ __all__ = [
     "HttpOptions",
     "InvalidCallError",
     "InvalidDeploymentError",
+    "LogLine",
     "MemoryOptions",
     "MissingExtraError",
     "NameInUseError",
@@ -207,6 +218,7 @@ __all__ = [
     "VersionMismatchError",
     "batch",
     "cancel_request",
+    "config_in_force",
     "cordon",
     "delete",
     "deployment",
@@ -220,9 +232,12 @@ __all__ = [
     "get_request_context",
     "ingress",
     "multiplexed",
+    "notes",
     "pause",
     "promote",
+    "propose_defragmentation",
     "replace_replicas",
+    "replica_logs",
     "requests_under_way",
     "restart",
     "resume",

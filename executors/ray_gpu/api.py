@@ -8,13 +8,14 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
 import ray
 
 from executors.deployment_ids import DEFAULT_APPLICATION, deployment_id, problem_of
+from executors.notes_followed import followed
 from executors.ray_gpu import connection, names
 from executors.ray_gpu.applications import packages_in
 from executors.ray_gpu.connection import ask, ask_at_length
@@ -33,7 +34,7 @@ from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.ingress import APP
 from executors.ray_gpu.http.options import HttpOptions, checked_prefix
 from executors.ray_gpu.overview import DeploymentInfo, Status
-from executors.ray_gpu.packing import Package, wanted_of
+from executors.ray_gpu.packing import Origin, Package, wanted_of
 from executors.ray_gpu.proxies.options import ProxyOptions, chosen
 from executors.ray_gpu.requests.handle import DeploymentHandle
 from executors.ray_gpu.rest.starting import end_rest
@@ -41,6 +42,7 @@ from executors.ray_gpu.worker.options import MemoryOptions
 from executors.revisions import revision_of
 from rankcore import DeploymentStatus
 from rankcore.cluster import ClusterPlan, plan_cluster, recover_cluster
+from rankcore.residency.defragmentation import Proposal
 
 LOG = logging.getLogger(__name__)
 
@@ -160,11 +162,13 @@ class RunTarget:
     Attributes:
         target: What `bind` returned.
         name, route_prefix: As for `run`.
+        origin: Where a file of applications would find it, for `config_in_force`; None: nobody says.
     """
 
     target: Application
     name: str = DEFAULT_APPLICATION
     route_prefix: str | None = None
+    origin: Origin | None = None
 
 
 def run_many(
@@ -211,6 +215,7 @@ def packages_of(target: RunTarget, namespace: str) -> tuple[tuple[Package, ...],
         InvalidDeploymentError: A name, an option, a class or an argument is not what it may be.
     """
     packages, handles = packages_in(target.target, target.name, _prefix_of(target), namespace)
+    packages[-1] = attrs.evolve(packages[-1], origin=target.origin)
     return tuple(packages), handles[id(target.target)]
 
 
@@ -301,6 +306,43 @@ def status(*, namespace: str | None = None) -> Status:
     """
     status: Status = ask(connection.running(namespace), "status")
     return status
+
+
+def config_in_force(*, namespace: str | None = None) -> dict[str, Any]:
+    """What is in force, as a file of applications says it: options that are as they are by default are left out.
+
+    Raises:
+        NotRunningError, NoAnswerError: As `status`.
+    """
+    found: dict[str, Any] = ask(connection.running(namespace), "config")
+    return found
+
+
+def notes(*, follow: bool = False, namespace: str | None = None) -> Iterator[dict[str, Any]]:
+    """What was decided lately, and why: notes as JSON-like data, the oldest first, each with its `time` in seconds since 1970.
+
+    Args:
+        follow: Whether to wait for more, for ever.
+
+    Raises:
+        NotRunningError, NoAnswerError: As `status`.
+    """
+    controller = connection.running(namespace)
+    yield from followed(lambda: {"": lambda after: ask(controller, "notes", after)}, follow)
+
+
+def propose_defragmentation(name: str | None = None, *, namespace: str | None = None) -> Proposal:
+    """Moves that would let weights which may be COLD fit without displacing anybody, with what they cost. Nothing is moved.
+
+    Args:
+        name: Of the deployment; None: the largest that waits.
+
+    Raises:
+        UnknownNameError: There is no such deployment.
+        InvalidDeploymentError: It has no residency.
+    """
+    found: Proposal = ask(connection.running(namespace), "propose_defragmentation", name)
+    return found
 
 
 def delete(name: str, *, namespace: str | None = None, timeout_s: float | None = None) -> None:

@@ -19,6 +19,7 @@ from executors.engine.backend import ClusterBackend
 from executors.engine.clusters import CLUSTER, ClusterRecovered
 from executors.engine.journal import LenientJournal
 from executors.engine.loop import Loop
+from executors.engine.recent_notes import RecentNotes
 from executors.ray_gpu.changes_awaited import Changes
 from executors.ray_gpu.cordons import Cordons
 from executors.ray_gpu.discovery import find_replicas, find_workers, kill_replica
@@ -64,6 +65,7 @@ class ClusterOnRay:
         workers: The processes that have weights which may be COLD.
         cordons: Nodes that nothing new is to come to, or that are to be left.
         replacements: Replicas that are to be replaced by name.
+        notes: The newest of them.
         on_change: Called with the id of a deployment whenever something about it may be new to those who call it.
     """
 
@@ -84,7 +86,7 @@ class ClusterOnRay:
             self.workers,
         )
         self._world = world
-        self._journal = journal
+        self.notes = RecentNotes(journal)
         self._seen: ClusterState | None = None
         self._is_pumping = False
         self._alarm: asyncio.TimerHandle | None = None
@@ -153,7 +155,7 @@ class ClusterOnRay:
             view = self._add(entry, codes.pop(deployment))
             view.executor.take_over(view.replica_on_ray(each) for each in replica_ids.get(deployment, ()))
         self.loop = Loop(CLUSTER, self.backend, first.state)
-        self.loop.start(how, first, self._journal)
+        self.loop.start(how, first, self.notes)
         self._look()
         self.cordons.begin()
         await self.replacements.recover()

@@ -19,12 +19,14 @@ def info_of(
     world: World,
     nodes: dict[str, NodeInfo],
     workers: tuple[WorkerStatus, ...] = (),
+    waiting_calls: int = 0,
 ) -> DeploymentInfo:
     """How a deployment stands.
 
     Args:
         nodes: Those that are alive, to say what it waits for; none: it waits for none.
         workers: Where its weights are, if they may be COLD.
+        waiting_calls: How many calls wait for a replica, as those that call have said.
     """
     entry = found.entry
     state = entry.ranks
@@ -53,9 +55,10 @@ def info_of(
         spares=found.executor.spares.ready,
         has_residency=entry.residency is not None,
         workers=workers,
-        waiting=demand_for(cluster.state.weights.demands, found.deployment, world.now()),
+        waiting=max(waiting_calls, demand_for(cluster.state.weights.demands, found.deployment, world.now())),
         standing=standing[1] if standing is not None else None,
         rollout=str(progress_of(state, world.now())),
+        status_for_s=max(0.0, world.now() - found.status_since),
     )
 
 

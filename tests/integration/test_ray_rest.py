@@ -101,7 +101,17 @@ def test_a_config_from_serves_command_line_comes_up(client, serve_cli, tmp_path)
     serve_cli("deploy", str(file))
     eventually(client.is_running, "the application runs")
     assert "status: RUNNING" in serve_cli("status", "--name", "shop")
+    assert "import_path: tests.ray_rest_apps:app" in serve_cli("config")
     assert [each["rank"]["rank"] for each in client.get("/api/v1/ranks")] == [0, 1]
+
+
+def test_what_is_in_force_is_a_config_that_changes_nothing(client):
+    config = client.get("/api/v1/config")
+    assert [each["name"] for each in config["applications"]] == ["shop"]
+    status, planned, headers = client.ask("POST", "/api/v1/plan", config)
+    assert (status, planned["changes"]) == (200, [])
+    status, _, after = client.ask("PUT", APPLICATIONS, config, if_match=headers["etag"])
+    assert (status, after["etag"]) == (200, headers["etag"])
 
 
 def test_bad_input_is_one_line_with_its_field_and_the_controller_never_sees_it(client):
