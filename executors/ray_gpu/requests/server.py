@@ -18,7 +18,7 @@ from executors.ray_gpu.errors import CallCancelledError, RayExecutorError, Remot
 from executors.ray_gpu.requests.connection import Connection, Mailbox, SocketEnd
 from executors.ray_gpu.requests.frames import END, ERROR, ITEM, LARGE, REFUSED, WANT
 from executors.ray_gpu.requests.granting import Granting
-from executors.ray_gpu.requests.packing import About, Arguments, pack_error, pack_item, pack_value
+from executors.ray_gpu.requests.packing import NOTHING_SAID, About, Arguments, pack_error, pack_item, pack_value
 from executors.ray_gpu.requests.pieces import Body
 from executors.ray_gpu.requests.request_context import RequestContext, enter
 from executors.ray_gpu.requests.streams import Window, is_stream, items
@@ -42,7 +42,7 @@ class Running:
 
     __slots__ = ("_ask", "_input", "about", "began", "ended_because", "method", "task", "unwanted", "window")
 
-    def __init__(self, ask: Callable[[], None], method: str, about: About) -> None:
+    def __init__(self, ask: Callable[[], None], method: str = "", about: About = NOTHING_SAID) -> None:
         self._ask = ask
         self._input: asyncio.Future[Body] | None = None
         self.method = method
