@@ -90,6 +90,7 @@ if TYPE_CHECKING:
         DeploymentResponse,
         DeploymentResponseGenerator,
     )
+    from executors.ray_gpu.requests.under_way import cancel_request, requests_under_way
     from executors.ray_gpu.rest.options import RestOptions
     from executors.ray_gpu.rest.starting import start_rest, stop_rest
     from executors.ray_gpu.static_placement import StaticPlacementConfig
@@ -137,6 +138,7 @@ _HOMES = {
     "UntrustedAddressError": "executors.ray_gpu.errors",
     "VersionMismatchError": "executors.ray_gpu.errors",
     "batch": "executors.ray_gpu.requests.batching",
+    "cancel_request": "executors.ray_gpu.requests.under_way",
     "config_in_force": "executors.ray_gpu.api",
     "LogLine": "executors.log_lines",
     "replica_logs": "executors.ray_gpu.log_files",
@@ -161,6 +163,7 @@ _HOMES = {
     "promote": "executors.ray_gpu.changing",
     "resume": "executors.ray_gpu.changing",
     "replace_replicas": "executors.ray_gpu.changing",
+    "requests_under_way": "executors.ray_gpu.requests.under_way",
     "restart": "executors.ray_gpu.changing",
     "retry": "executors.ray_gpu.changing",
     "rollback": "executors.ray_gpu.changing",
@@ -219,6 +222,7 @@ __all__ = [
     "UntrustedAddressError",
     "VersionMismatchError",
     "batch",
+    "cancel_request",
     "config_in_force",
     "cordon",
     "delete",
@@ -239,6 +243,7 @@ __all__ = [
     "propose_defragmentation",
     "replace_replicas",
     "replica_logs",
+    "requests_under_way",
     "restart",
     "resume",
     "retry",
