@@ -24,6 +24,8 @@ HERE = "tests/unit/test_claims_about_ray_serve.py::"
 WHOLE_PAGES = {
     "docs/ray-serve.md": ("tests/integration/test_embedding_in_serve.py", "tests/property/test_ranks_in_serve.py"),
     "docs/serve-compatibility.md": ("tests/unit/test_serve_compatibility.py",),
+    "docs/logging.md": ("tests/unit/test_logs.py",),
+    "docs/metrics.md": ("tests/unit/test_metrics.py",),
     "docs/incidents.md": ("tests/scenarios/test_scenarios.py",),  # what others have reported, each with its source
 }
 """Pages whose tests are of the page as a whole."""
@@ -237,7 +239,7 @@ def test_a_file_of_applications_has_the_keys_of_ray_serves_config_as_far_as_it_g
     assert set(ApplicationConfig.__struct_fields__) <= set(schema.ServeApplicationSchema.model_fields)
     missing = set(schema.DeploymentSchema.model_fields) - {*OPTIONS, "name"}
     assert {each for each in missing if not each.startswith(("placement_group", "gang", "backpressure", "request_router"))} == {
-        "deployment_actors", "graceful_shutdown_wait_loop_s", "logging_config", "max_replicas_per_node",
+        "deployment_actors", "graceful_shutdown_wait_loop_s", "max_replicas_per_node",
     }  # fmt: skip
 
 
