@@ -1,6 +1,7 @@
 """What routers, replicas and proxies publish of the requests that they saw."""
 
 import os
+import sys
 from collections.abc import Iterator
 from functools import cache
 from typing import Protocol
@@ -38,6 +39,14 @@ def actor_id() -> str:
     return ray.get_runtime_context().get_actor_id() or ""
 
 
+@cache
+def handle_source() -> str:
+    """What this process is, in Ray Serve's words."""
+    if "executors.ray_gpu.proxies.proxy" in sys.modules:  # the controller imports it too, and calls nobody
+        return "PROXY"
+    return "REPLICA" if "executors.ray_gpu.replica" in sys.modules and actor_id() else "UNKNOWN"
+
+
 def of_router(deployment: str, router: Routes) -> Iterator[Sample]:
     """Of the calls of one deployment by this process."""
     application, name = split(deployment)
@@ -46,7 +55,7 @@ def of_router(deployment: str, router: Routes) -> Iterator[Sample]:
     yield Sample("serve_num_router_requests", (*own, ""), load["arrivals_total"])
     yield Sample("serve_deployment_queued_queries", own, load["waiting"])
     yield Sample("serve_num_ongoing_requests_at_replicas", own, load["in_flight"])
-    yield Sample("serve_request_router_fulfillment_time_ms", (name, actor_id(), application, "REPLICA"), counts.waits)
+    yield Sample("serve_request_router_fulfillment_time_ms", (name, actor_id(), application, handle_source()), counts.waits)
     for why, count in list(counts.refused.items()):
         yield Sample("rankcore_router_refused_calls", (name, application, why), count)
     yield Sample("rankcore_router_retries", (name, application), counts.retried)
