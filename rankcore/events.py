@@ -372,6 +372,8 @@ class DeleteRequested:
 class NodeCordoned:
     """Nothing new is to come to this node; nobody there is touched. Told again after a recovery, as all of these."""
 
+    __stored__ = True
+
     node_id: NodeId = attrs.field(validator=_identifier)
     at: float = attrs.field(validator=_moment)
 
@@ -395,6 +397,8 @@ class NodeDrainRequested:
         final: Whether the node is gone by then, whatever anybody wants.
     """
 
+    __stored__ = True
+
     node_id: NodeId = attrs.field(validator=_identifier)
     deadline_at: float | None = attrs.field(default=None, validator=attrs.validators.optional(_moment))
     reason: str = attrs.field(default="drain", validator=_text)
@@ -409,6 +413,8 @@ class ReplaceRequested:
     Attributes:
         deadline_at: None of them is to be there any more from then on; None: there is time.
     """
+
+    __stored__ = True
 
     replica_ids: tuple[ReplicaId, ...] = attrs.field(converter=_to_tuple, validator=_ids)
     deadline_at: float | None = attrs.field(default=None, validator=attrs.validators.optional(_moment))

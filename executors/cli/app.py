@@ -16,6 +16,7 @@ from executors.cli.commands.fork import fork
 from executors.cli.commands.nodes import cordon, drain, replace, uncordon
 from executors.cli.commands.plan import plan
 from executors.cli.commands.replay import replay
+from executors.cli.commands.rest import rest
 from executors.cli.commands.rollouts import pause, promote, restart, resume, retry, rollback
 from executors.cli.commands.run import run
 from executors.cli.commands.scale import scale
@@ -44,7 +45,7 @@ app = typer.Typer(
 )
 COMMANDS = (
     *(simulate, fork, compare, sweep, autoscale_backtest, explain, plan, replay, check, swarm, schema),
-    *(run, build, deploy, status, delete, shutdown, scale, evict, where, upgrade),
+    *(run, build, deploy, status, delete, shutdown, scale, evict, where, upgrade, rest),
     *(restart, pause, promote, resume, rollback, retry),
     *(cordon, uncordon, drain, replace),
 )

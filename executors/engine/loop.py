@@ -21,13 +21,15 @@ know of no store: who embeds them keeps their record, as docs/embedding.md says.
 from collections import deque
 from collections.abc import Callable, Iterable
 from time import perf_counter
-from typing import Any, Generic, Protocol, Self, TypeVar, cast
+from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar, cast
 
 from executors.base import Executor
 from executors.engine.deployments import DEPLOYMENTS, Beginning, Deployed, Recovered
 from executors.engine.journal import Journal
 from executors.engine.kinds import AnyStep, MachineKind
 from rankcore import DeploymentSpec, DeploymentState, Step
+from rankcore.cluster import ClusterState, ClusterStep
+from rankcore.cluster.events import ClusterEvent
 from rankcore.events import Event
 from rankcore.values import ReplicaId
 
@@ -106,6 +108,14 @@ class Loop(Generic[S, E, T]):
             self.observer(event, result, took_s)
         return result
 
+    def check(self, event: E) -> None:
+        """Whether the machine would take an event; nothing changes.
+
+        Raises:
+            RankcoreError: It would not.
+        """
+        self._kind.step(self.state, event)
+
     def post(self, event: E) -> None:
         """Have an event delivered by the next `deliver_all`, before what the executor has to tell."""
         self._undelivered.append(event)
@@ -138,6 +148,9 @@ class Loop(Generic[S, E, T]):
                 self._executor.execute(command)
         finally:
             self._executing = False
+
+
+ClusterLoop: TypeAlias = Loop[ClusterState, ClusterEvent, ClusterStep]
 
 
 class Driver(Loop[DeploymentState, Event, Step]):

@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 import msgspec
 
-from executors import wishes
+from executors import operations
 from executors.deployment_ids import meant_by
 from executors.local.controller import STATUS, read_status
 from executors.local.door import ask
@@ -50,25 +50,25 @@ def scale(name: str, num_replicas: int, *, stop_first: Iterable[ReplicaId] = (),
 
 def restart(name: str, *, token: str | None = None, namespace: str | None = None) -> None:
     """Replace every replica of a deployment once, a few at a time, by one of the same version (V10)."""
-    _change(name, wishes.restarted(token), namespace)
+    _change(name, operations.restarted(token), namespace)
 
 
 def pause(name: str, *, namespace: str | None = None) -> None:
     """Let an update reach no further rank (V13)."""
-    _change(name, wishes.paused(), namespace)
+    _change(name, operations.paused(), namespace)
 
 
 def promote(name: str, replicas: int | str = "100%", *, namespace: str | None = None) -> None:
     """Let an update reach so many replicas in all, those with the highest ranks."""
-    reach = wishes.checked_reach(replicas)
+    reach = operations.checked_reach(replicas)
     deployment, folder = _one(name, namespace)
     world_size = _asked(folder, "status", as_type=Status).deployments[deployment].world_size
-    _asked(folder, "change", wishes.promoted(reach, world_size), ())
+    _asked(folder, "change", operations.promoted(reach, world_size), ())
 
 
 def resume(name: str, *, namespace: str | None = None) -> None:
     """Let an update that was paused, or held back by a partition, reach all ranks."""
-    _change(name, wishes.resumed(), namespace)
+    _change(name, operations.resumed(), namespace)
 
 
 def rollback(name: str, *, namespace: str | None = None) -> None:
@@ -83,7 +83,7 @@ def rollback(name: str, *, namespace: str | None = None) -> None:
 
 def retry(name: str, *, ranks: Iterable[int] = (), namespace: str | None = None) -> None:
     """Try again now what failed (V19)."""
-    named = wishes.checked_ranks(ranks)
+    named = operations.checked_ranks(ranks)
     _asked(_one(name, namespace)[1], "retry", named)
 
 
@@ -128,7 +128,7 @@ def update(name: str, *, namespace: str | None = None, **options: Any) -> None:
 
 def stop_replicas(replica_ids: Iterable[ReplicaId], *, namespace: str | None = None) -> None:
     """Stop these replicas; each is replaced, and its replacement has its rank."""
-    named = wishes.checked_ids("stop_replicas", replica_ids)
+    named = operations.checked_ids("stop_replicas", replica_ids)
     _ask_of_replicas("stop_replicas", named, namespace)
 
 
@@ -136,7 +136,7 @@ def replace_replicas(
     replica_ids: Iterable[ReplicaId], *, deadline_s: float | None = None, namespace: str | None = None
 ) -> None:
     """Replace these replicas within the budget, each by a successor with its rank that has a place before it goes (V14)."""
-    named, for_s = wishes.checked_ids("replace_replicas", replica_ids), wishes.checked_deadline(deadline_s)
+    named, for_s = operations.checked_ids("replace_replicas", replica_ids), operations.checked_deadline(deadline_s)
     _ask_of_replicas("replace_replicas", named, namespace, for_s)
 
 
@@ -152,7 +152,7 @@ def uncordon(node: str, *, namespace: str | None = None) -> CordonedNode:
 
 def drain(node: str, *, deadline_s: float | None = None, reason: str = "drain", namespace: str | None = None) -> CordonedNode:
     """Have all replicas leave a node, each once its successor has a place elsewhere (V14), or by the deadline (V15)."""
-    for_s, why = wishes.checked_deadline(deadline_s), wishes.checked_reason(reason)
+    for_s, why = operations.checked_deadline(deadline_s), operations.checked_reason(reason)
     return _ask_of_node("drain", node, namespace, for_s, why)
 
 
@@ -241,7 +241,7 @@ def _ask_of_replicas(verb: str, named: tuple[str, ...], namespace: str | None, *
         for info in status.deployments.values()
         for replica in info.replicas
     }
-    meant = wishes.replicas_meant(named, {each: each for each in known})
+    meant = operations.replicas_meant(named, {each: each for each in known})
     for folder in dict.fromkeys(known[each] for each in meant):
         _asked(folder, verb, tuple(each for each in meant if known[each] == folder), *arguments)
 

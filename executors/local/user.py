@@ -29,7 +29,9 @@ class LocalUser(UserCode):
         app_name, name = split(deployment)
         self.applied = 0
         self._application = application
-        self._context = context.ReplicaContext(app_name, name, replica.replica_id, NO_RANKS, 0, replica.node_id, namespace)
+        self._context = context.ReplicaContext(
+            app_name, name, replica.replica_id, NO_RANKS, 0, replica.node_id, namespace, code_version=replica.version
+        )
         super().__init__(Code(deployment, replica.version, application, app_name, b"", (), {}))
 
     def unpack(self) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         run,
         run_many,
         shutdown,
+        shutdown_async,
         start,
         status,
     )
@@ -45,11 +46,13 @@ if TYPE_CHECKING:
         uncordon,
         update,
     )
+    from executors.ray_gpu.config import HTTPOptions
     from executors.ray_gpu.context import ReplicaContext, get_replica_context
     from executors.ray_gpu.declaration import Application, Deployment, deployment
     from executors.ray_gpu.errors import (
         CallCancelledError,
         CallError,
+        ConflictError,
         DeadlineError,
         DeploymentFailedError,
         InvalidCallError,
@@ -83,6 +86,8 @@ if TYPE_CHECKING:
         DeploymentResponse,
         DeploymentResponseGenerator,
     )
+    from executors.ray_gpu.rest.options import RestOptions
+    from executors.ray_gpu.rest.starting import start_rest, stop_rest
     from executors.ray_gpu.static_placement import StaticPlacementConfig
     from executors.ray_gpu.worker.declaration import Residency
     from executors.ray_gpu.worker.options import MemoryOptions
@@ -92,6 +97,7 @@ _HOMES = {
     "Application": "executors.ray_gpu.declaration",
     "CallCancelledError": "executors.ray_gpu.errors",
     "CallError": "executors.ray_gpu.errors",
+    "ConflictError": "executors.ray_gpu.errors",
     "DeadlineError": "executors.ray_gpu.errors",
     "Deployment": "executors.ray_gpu.declaration",
     "DeploymentBroadcastResponse": "executors.ray_gpu.requests.response",
@@ -99,6 +105,7 @@ _HOMES = {
     "DeploymentHandle": "executors.ray_gpu.requests.handle",
     "DeploymentResponse": "executors.ray_gpu.requests.response",
     "DeploymentResponseGenerator": "executors.ray_gpu.requests.response",
+    "HTTPOptions": "executors.ray_gpu.config",
     "GrpcOptions": "executors.ray_gpu.grpc_proxy.options",
     "HttpOptions": "executors.ray_gpu.http.options",
     "InvalidCallError": "executors.ray_gpu.errors",
@@ -117,6 +124,7 @@ _HOMES = {
     "ReplicaContext": "executors.ray_gpu.context",
     "ReplicaGoneError": "executors.ray_gpu.errors",
     "ReplicaRank": "rankcore",
+    "RestOptions": "executors.ray_gpu.rest.options",
     "RunTarget": "executors.ray_gpu.api",
     "Residency": "executors.ray_gpu.worker.declaration",
     "RequestContext": "executors.ray_gpu.requests.request_context",
@@ -150,9 +158,12 @@ _HOMES = {
     "rollback": "executors.ray_gpu.changing",
     "scale": "executors.ray_gpu.changing",
     "shutdown": "executors.ray_gpu.api",
+    "shutdown_async": "executors.ray_gpu.api",
     "start": "executors.ray_gpu.api",
+    "start_rest": "executors.ray_gpu.rest.starting",
     "status": "executors.ray_gpu.api",
     "stop_replicas": "executors.ray_gpu.changing",
+    "stop_rest": "executors.ray_gpu.rest.starting",
     "torch_env": "executors.ray_gpu.process_group",
     "uncordon": "executors.ray_gpu.changing",
     "update": "executors.ray_gpu.changing",
@@ -163,6 +174,7 @@ __all__ = [
     "Application",
     "CallCancelledError",
     "CallError",
+    "ConflictError",
     "DeadlineError",
     "Deployment",
     "DeploymentBroadcastResponse",
@@ -171,6 +183,7 @@ __all__ = [
     "DeploymentResponse",
     "DeploymentResponseGenerator",
     "GrpcOptions",
+    "HTTPOptions",
     "HttpOptions",
     "InvalidCallError",
     "InvalidDeploymentError",
@@ -190,6 +203,7 @@ __all__ = [
     "ReplicaRank",
     "RequestContext",
     "Residency",
+    "RestOptions",
     "RunTarget",
     "StaticPlacementConfig",
     "UnavailableError",
@@ -221,9 +235,12 @@ __all__ = [
     "run_many",
     "scale",
     "shutdown",
+    "shutdown_async",
     "start",
+    "start_rest",
     "status",
     "stop_replicas",
+    "stop_rest",
     "torch_env",
     "uncordon",
     "update",

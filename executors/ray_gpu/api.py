@@ -3,6 +3,7 @@
 A deployment is called `application/deployment`; its bare name will do where no other application has a deployment of that name.
 """
 
+import asyncio
 import logging
 import math
 import os
@@ -37,7 +38,9 @@ from executors.ray_gpu.overview import DeploymentInfo, Status
 from executors.ray_gpu.packing import Package, wanted_of
 from executors.ray_gpu.proxies.options import ProxyOptions, chosen
 from executors.ray_gpu.requests.handle import DeploymentHandle
+from executors.ray_gpu.rest.starting import end_rest
 from executors.ray_gpu.worker.options import MemoryOptions
+from executors.revisions import revision_of
 from rankcore import DeploymentStatus
 from rankcore.cluster import ClusterPlan, plan_cluster, recover_cluster
 
@@ -57,6 +60,7 @@ JOURNAL_IN_LOGS = ""
 
 def start(
     *,
+    proxy_location: str | None = None,
     namespace: str | None = None,
     journal: str | None = JOURNAL_IN_LOGS,
     http_options: HttpOptions | Mapping[str, Any] | None = None,
@@ -67,6 +71,7 @@ def start(
     """Start the controller, where it does not run yet. `run` does it too.
 
     Args:
+        proxy_location: `location` of the `http_options`: "HeadOnly", "EveryNode" or "Disabled"; None: what these say.
         http_options: How to serve HTTP, as `HttpOptions` or a dict of its fields; what was served otherwise ends. None: as
             it is, which is not at all until an application has a `route_prefix`.
         grpc_options: How to serve gRPC, likewise: by the same proxies.
@@ -82,6 +87,9 @@ def start(
         InvalidDeploymentError: An option is not what it may be.
     """
     http, grpc = chosen(HttpOptions, http_options), chosen(GrpcOptions, grpc_options)
+    if proxy_location is not None:
+        location: Any = getattr(proxy_location, "value", proxy_location)  # Serve's is an enum
+        http = attrs.evolve(http or HttpOptions(), location=location)
     places = chosen(MemoryOptions, memory)
     logs = as_plain(logging_config_of(logging_config))
     if grpc is not None:
@@ -148,14 +156,13 @@ def run(
         raise InvalidDeploymentError(f"run() takes what bind() returns, got {target!r:.80}: write run(Model.bind())")
     (handle,) = run_many(
         [RunTarget(target, name, route_prefix, logging_config)],
+        blocking=blocking,
         wait=wait,
         timeout_s=timeout_s,
         replace=replace,
         namespace=namespace,
         journal=journal,
     )
-    if blocking:
-        _stay()
     return handle
 
 
@@ -177,6 +184,9 @@ class RunTarget:
 def run_many(
     targets: Iterable[RunTarget],
     *,
+    blocking: bool = False,
+    wait_for_ingress_deployment_creation: bool = True,
+    wait_for_applications_running: bool = True,
     wait: bool = True,
     timeout_s: float | None = None,
     replace: bool = False,
@@ -188,6 +198,9 @@ def run_many(
 
     Args:
         targets: Each with a name of its own.
+        blocking: Stay here, until Ctrl-C; the deployments go on.
+        wait_for_ingress_deployment_creation: What is asked for is stored when this returns, whatever is said here.
+        wait_for_applications_running: Ray Serve's name for `wait`.
         prune: Whether all other applications are deleted.
         wait, timeout_s, replace, namespace, journal: As for `run`.
 
@@ -205,9 +218,12 @@ def run_many(
     namespace = namespace or connection.default_namespace()
     built = [packages_of(each, namespace) for each in targets]
     packages = tuple(package for own, _ in built for package in own)
+    wait = wait and wait_for_applications_running
     deploy_packages(
         packages, wait=wait, timeout_s=timeout_s, replace=replace, prune=prune, namespace=namespace, journal=journal
     )
+    if blocking:
+        _stay()
     return [handle for _, handle in built]
 
 
@@ -229,24 +245,38 @@ def deploy_packages(
     replace: bool = False,
     prune: bool = False,
     http_options: Mapping[str, Any] | HttpOptions | None = None,
+    grpc_options: Mapping[str, Any] | GrpcOptions | None = None,
     namespace: str,
     journal: str | None = JOURNAL_IN_LOGS,
+    expected: str | None = None,
 ) -> None:
-    """Deploy what was packed, as `run_many`. The process is connected."""
+    """Deploy what was packed, as `run_many`. The process is connected.
+
+    Args:
+        expected: The revision that is to be in force until then (`Status.revision`); None: any may be.
+
+    Raises:
+        ConflictError: Another writer came first. Nothing was deployed.
+        RayExecutorError, TimeoutError: As `run`.
+    """
     _check_names([each.code.app_name for each in packages if each.is_ingress])
-    http = chosen(HttpOptions, http_options)
-    serves_http = http is not None or any(each.route_prefix is not None for each in packages)
+    http, grpc = chosen(HttpOptions, http_options), chosen(GrpcOptions, grpc_options)
+    if grpc is not None:
+        grpc = _in_this_jobs_environment(_importable(grpc))
+    serves_http = http is not None or grpc is not None or any(each.route_prefix is not None for each in packages)
     if serves_http:
         _check_http_can_be_served()
     controller = connection.start_controller(namespace, journal)
     _say_where_journal_is(controller, journal)
-    if prune or len({each.code.app_name for each in packages}) != 1:
+    if expected is not None:
+        ask_at_length(controller, "apply", packages, replace, prune, expected)
+    elif prune or len({each.code.app_name for each in packages}) != 1:
         ask_at_length(controller, "apply", packages, replace, prune)
     else:
         ask_at_length(controller, "deploy", packages, replace)  # a controller of an older release has this too
-    if http is not None:
+    if http is not None or grpc is not None:
         before = ask(controller, "proxy_options") or ProxyOptions()
-        _serve_outside(controller, attrs.evolve(before, http=http), replace=True)
+        _serve_outside(controller, ProxyOptions(http=http or before.http, grpc=grpc or before.grpc), replace=True)
     elif serves_http:
         _serve_outside(controller, ProxyOptions(), replace=False)
     if wait:
@@ -255,8 +285,13 @@ def deploy_packages(
             _wait_healthy(controller, package.spec.name, package.spec.version, deadline)
 
 
-def plan_packages(packages: tuple[Package, ...], *, replace: bool, prune: bool, namespace: str) -> ClusterPlan:
-    """What `deploy_packages` would bring. The process is connected.
+def plan_packages(
+    packages: tuple[Package, ...], *, replace: bool, prune: bool, namespace: str
+) -> tuple[ClusterPlan, str | None]:
+    """What `deploy_packages` would bring, and the revision for which that holds. The process is connected.
+
+    Returns:
+        None as the revision: the controller that runs is of before there were any.
 
     Raises:
         RayExecutorError: As `run_many`.
@@ -267,9 +302,11 @@ def plan_packages(packages: tuple[Package, ...], *, replace: bool, prune: bool, 
     except VersionMismatchError:
         raise
     except NotRunningError:  # nothing is deployed yet
-        return plan_cluster(recover_cluster((), (), at=0.0, epoch=1).state, wanted_of(packages, prune, 0.0))
+        nothing = recover_cluster((), (), at=0.0, epoch=1).state
+        return plan_cluster(nothing, wanted_of(packages, prune, 0.0)), revision_of(nothing)
+    revision = ask(controller, "revision") if hasattr(controller, "revision") else None  # read first: what follows is as new
     found: ClusterPlan = ask(controller, "plan", packages, replace, prune)
-    return found
+    return found, revision
 
 
 def _check_names(names: list[str]) -> None:
@@ -352,16 +389,19 @@ def wait_until_healthy(name: str, *, namespace: str | None = None, timeout_s: fl
     return _wait_healthy(connection.running(namespace), name, None, deadline)
 
 
-def shutdown(*, namespace: str | None = None, timeout_s: float | None = None) -> None:
-    """Delete all deployments and end the controller. Where nothing runs, nothing happens.
+def shutdown(*, namespace: str | None = None, timeout_s: float | None = None, keep_rest: bool = False) -> None:
+    """Delete all deployments and end the controller and the REST server. Where nothing runs, nothing happens.
 
     Args:
         timeout_s: How long calls under way may take; then, and when the controller does not answer, replicas are ended
             without further ado. None: as long as the deployments allow.
+        keep_rest: Whether the REST server stays, for what is deployed next.
     """
     namespace = namespace or connection.default_namespace()
     try:
         connection.connect(start=False)
+        if not keep_rest:
+            end_rest(namespace)
         controller = ray.get_actor(names.CONTROLLER, namespace=namespace)
     except (NotRunningError, ValueError):
         return
@@ -375,6 +415,11 @@ def shutdown(*, namespace: str | None = None, timeout_s: float | None = None) ->
     finally:
         ray.kill(controller)
         forget_all(namespace)
+
+
+async def shutdown_async(*, namespace: str | None = None, timeout_s: float | None = None) -> None:
+    """As `shutdown`, for asynchronous code: its event loop goes on meanwhile."""
+    await asyncio.to_thread(shutdown, namespace=namespace, timeout_s=timeout_s)
 
 
 def _prefix_of(target: RunTarget) -> str | None:

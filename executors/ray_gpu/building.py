@@ -18,10 +18,14 @@ from executors.ray_gpu.declaration import OWN_OPTIONS, ROUTING_OPTIONS, SPEC_OPT
 from executors.ray_gpu.errors import InvalidDeploymentError, RayExecutorError, not_one
 from executors.ray_gpu.packing import Package
 from executors.ray_gpu.serve_options import SERVE_OPTIONS
+from executors.ray_gpu.static_placement import StaticPlacementConfig
 from executors.ray_gpu.worker.declaration import Residency
 from rankcore.errors import RankcoreError
 
-OPTIONS = tuple(sorted({*SPEC_OPTIONS, *ROUTING_OPTIONS, *OWN_OPTIONS, *SERVE_OPTIONS} - {"name", "_placement_info"}))
+STATIC_PLACEMENT = "static_placement"
+"""What a file calls `_placement_info`, with the name of the placement group in place of the group."""
+NOT_IN_FILES = {"name", "_placement_info"}
+OPTIONS = tuple(sorted({*SPEC_OPTIONS, *ROUTING_OPTIONS, *OWN_OPTIONS, *SERVE_OPTIONS, STATIC_PLACEMENT} - NOT_IN_FILES))
 """What a file may say of a deployment."""
 OF_APPLICATION = (("route_prefix ", ("route_prefix",)), ("the application's name ", ("name",)))
 """What errors of an application itself begin with, and its keys."""
@@ -62,16 +66,20 @@ class WantedApplication:
     deployments: Mapping[str, Mapping[str, Any]] = attrs.Factory(dict)
 
 
-def built(wanted: WantedApplication, namespace: str) -> tuple[Package, ...]:
+def built(wanted: WantedApplication, namespace: str, *, in_task: bool = False) -> tuple[Package, ...]:
     """What is sent of an application. The process is connected.
+
+    Args:
+        in_task: Whether a task does it also where the application has no `runtime_env`.
 
     Raises:
         BuildError: Says what of it cannot be had.
     """
-    if not wanted.runtime_env:
+    if not wanted.runtime_env and not in_task:
         return _build(wanted, namespace)
+    environment = {"runtime_env": dict(wanted.runtime_env)} if wanted.runtime_env else {}
     try:
-        task = ray.remote(_build).options(num_cpus=0, max_retries=0, runtime_env=dict(wanted.runtime_env))
+        task = ray.remote(_build).options(num_cpus=0, max_retries=0, **environment)
         found: tuple[Package, ...] = ray.get(task.remote(wanted, namespace))
     except RayTaskError as error:
         if isinstance(error.cause, BuildError):
@@ -139,6 +147,8 @@ def _with_options(deployment: Deployment, name: str, options: Mapping[str, Any])
     try:
         if given.get("residency") is not None:
             given["residency"] = residency_of(given["residency"])
+        if (on_bundles := given.pop(STATIC_PLACEMENT, None)) is not None:
+            given["_placement_info"] = static_placement_of(on_bundles)
         return deployment.options(**given)
     except RankcoreError as error:
         raise _placed(error, {name: options}) from error
@@ -154,14 +164,46 @@ def residency_of(given: Mapping[str, Any]) -> Residency:
     return Residency(**given)
 
 
+def static_placement_of(given: Mapping[str, Any]) -> StaticPlacementConfig:
+    """The option as a file says it.
+
+    Raises:
+        InvalidDeploymentError: Names the key, what was found and what is allowed.
+    """
+    known = ("placement_group", "replica_bundle_mapping", "capture_child_tasks")
+    for key in given:
+        if key not in known:
+            raise InvalidDeploymentError(f"{STATIC_PLACEMENT} has no {key!r}; there are: {', '.join(known)}")
+    name, mapping = given.get("placement_group"), given.get("replica_bundle_mapping")
+    if not isinstance(name, str) or not name:
+        raise InvalidDeploymentError(
+            f"{STATIC_PLACEMENT}.placement_group must be the name of a placement group, got {name!r:.80}"
+        )
+    if not isinstance(mapping, Mapping):
+        raise InvalidDeploymentError(
+            f"{STATIC_PLACEMENT}.replica_bundle_mapping must be a mapping of ranks to indices of bundles, got {mapping!r:.80}"
+        )
+    try:
+        group = ray.util.get_placement_group(name)
+    except ValueError:
+        raise InvalidDeploymentError(f"{STATIC_PLACEMENT}.placement_group: there is no placement group {name!r}") from None
+    by_rank = {int(rank) if str(rank).isdecimal() else rank: bundles for rank, bundles in mapping.items()}
+    try:
+        return StaticPlacementConfig(group, by_rank, given.get("capture_child_tasks", True))
+    except InvalidDeploymentError as error:
+        raise InvalidDeploymentError(f"{STATIC_PLACEMENT}: {error}") from None
+
+
 def _with_deployments(value: Any, changed: Mapping[int, Deployment], made: dict[int, Application]) -> Any:
     """An application with other deployments in it; what is bound in two places stays one."""
     if isinstance(value, Application):
         if id(value) not in made:
             made[id(value)] = Application(
-                deployment=changed.get(id(value), value.deployment),
-                args=tuple(_with_deployments(each, changed, made) for each in value.args),
-                kwargs={key: _with_deployments(each, changed, made) for key, each in value.kwargs.items()},
+                deployment=attrs.evolve(
+                    changed.get(id(value), value.deployment),
+                    init_args=tuple(_with_deployments(each, changed, made) for each in value.args),
+                    init_kwargs={key: _with_deployments(each, changed, made) for key, each in value.kwargs.items()},
+                )
             )
         return made[id(value)]
     if type(value) in (list, tuple):
@@ -183,5 +225,8 @@ def _placed(error: RankcoreError, deployments: Mapping[str, Mapping[str, Any]]) 
 
 
 def _keys_of(text: str) -> Iterable[str]:
-    first = text.partition(" ")[0].partition("[")[0]
-    yield "residency" if first.startswith("Residency.") else first.rpartition(".")[2]
+    first = text.partition(" ")[0].partition("[")[0].rstrip(":")
+    if first.partition(".")[0] in (STATIC_PLACEMENT, "Residency"):
+        yield first.partition(".")[0].lower()
+    else:
+        yield first.rpartition(".")[2]

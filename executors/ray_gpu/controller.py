@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from executors import wishes
+from executors import operations
 from executors.deployment_ids import deployment_id, meant_by, split
 from executors.node_reports import node_meant
 from executors.ray_gpu.checkpoint import Checkpoint
@@ -39,6 +39,7 @@ from executors.ray_gpu.watches import Watches
 from executors.ray_gpu.worker.options import MemoryOptions
 from executors.ray_gpu.worker.standing import memory_of, workers_of
 from executors.ray_gpu.world import NodeInfo, World, live_nodes, persist
+from executors.revisions import check_revision, revision_of
 from rankcore.cluster.events import (
     ApplyRequested,
     CordonNews,
@@ -122,24 +123,27 @@ class Controller:
         """`apply`, of one application."""
         await self.apply(packages, replace, False)
 
-    async def apply(self, packages: "tuple[Package, ...]", replace: bool, prune: bool) -> None:
+    async def apply(self, packages: "tuple[Package, ...]", replace: bool, prune: bool, expected: str | None = None) -> None:
         """Deploy applications, or change what there is to them; what these no longer have is deleted. One request: all of it is
         taken, or nothing. Repeatable. Waits until that is stored.
 
         Args:
             replace: Whether a deployment may replace one of another class that has its name.
             prune: Whether all other applications are deleted.
+            expected: The revision that is to be in force until then; None: any may be.
 
         Raises:
+            ConflictError: Another one is. Nothing was deployed.
             NameInUseError: A name belongs to another class, or to something that is being deleted, or a prefix to another
-                application. Nothing was deployed.
+                application. Likewise.
             RankcoreError: A spec is not allowed here. Likewise.
         """
         async with self._deploying:  # two applications at once could both find a name free
+            check_revision(self._cluster.state, expected)
             for package in packages:
                 self._check_name(package, replace)
             await self._world.call(refer_to, frozenset().union(*(uploaded(environment_of(each.code)) for each in packages)))
-            await self._deploy(packages, prune)
+            await self._deploy(packages, prune, expected)
         await self._cluster.until_saved(package.spec.name for package in packages)
 
     async def plan(self, packages: "tuple[Package, ...]", replace: bool, prune: bool) -> ClusterPlan:
@@ -155,6 +159,10 @@ class Controller:
         except RankcoreError as error:
             self._check_prefix(error)
             raise
+
+    async def revision(self) -> str:
+        """Of what users want, for `apply`."""
+        return revision_of(self._cluster.state)
 
     def _check_name(self, package: "Package", replace: bool) -> None:
         code, name = package.code, package.spec.name
@@ -181,10 +189,10 @@ class Controller:
                 )
         return wanted, wanted_of(wanted, prune, self._world.now())
 
-    async def _deploy(self, packages: "tuple[Package, ...]", prune: bool) -> None:
+    async def _deploy(self, packages: "tuple[Package, ...]", prune: bool, expected: str | None) -> None:
         wanted, event = self._wanted(packages, prune)
         try:
-            await self._cluster.request_with_code(event, {each.spec.name: each.code for each in wanted})
+            await self._cluster.request_with_code(event, {each.spec.name: each.code for each in wanted}, expected)
         except RankcoreError as error:
             self._check_prefix(error)
             raise
@@ -253,7 +261,7 @@ class Controller:
         renamed = (renamed_id(each, found.id_on_ray, found.deployment) for each in stop_first)
         first = tuple(renamed_id(each, bare, found.deployment) for each in renamed)
         routing = attrs.evolve(routing_of(found.entry), **routing_fields) if routing_fields else None
-        event = wishes.changed(found.entry, fields, self._world.now(), stop_first=first, routing=routing)
+        event = operations.changed(found.entry, fields, self._world.now(), stop_first=first, routing=routing)
         try:
             self._cluster.request(event)
         except InvalidEventError as error:
@@ -267,7 +275,7 @@ class Controller:
             InvalidDeploymentError: Nothing else was healthy; or it is being deleted.
         """
         found = self._host(await self.require(name))
-        await self.change(found.deployment, wishes.rolled_back(found.entry), ())
+        await self.change(found.deployment, operations.rolled_back(found.entry), ())
 
     async def retry(self, name: str, ranks: tuple[int, ...]) -> None:
         """End the back-off of these ranks, or of all, and try again what was given up. Waits until that is stored.
@@ -276,7 +284,7 @@ class Controller:
             InvalidDeploymentError: There is no such rank, or none that waits; or it is being deleted.
         """
         found = self._host(await self.require(name))
-        event = wishes.retried(found.entry, ranks, self._world.now())
+        event = operations.retried(found.entry, ranks, self._world.now())
         try:
             self._cluster.request(event)
         except InvalidEventError as error:
@@ -321,7 +329,7 @@ class Controller:
             for found in self._cluster.deployments.values()
             for replica_id in found.entry.ranks.replicas
         }
-        return wishes.replicas_meant(replica_ids, known)
+        return operations.replicas_meant(replica_ids, known)
 
     # -- nodes
 
@@ -453,6 +461,7 @@ class Controller:
             cordons=tuple(cordons.report(each, nodes.get(each), there.values()) for each in sorted(cordons.nodes)),
             left_alone=self._cluster.left_alone,
             memory=memory_of(self._cluster.state),
+            revision=revision_of(self._cluster.state),
         )
 
     async def require(self, name: str, application: str | None = None) -> str:

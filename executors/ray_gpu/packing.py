@@ -13,15 +13,16 @@ import ray
 from ray import cloudpickle
 
 from executors.ray_gpu import environment
-from executors.ray_gpu.declaration import ROUTING_DEFAULTS, ROUTING_OPTIONS, Application, Deployment, option_of
+from executors.ray_gpu.declaration import ANY_NUMBER, ROUTING_DEFAULTS, ROUTING_OPTIONS, Application, Deployment, option_of
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.extras import RayExtras
 from executors.ray_gpu.logs.config import as_plain, logging_config_of
 from executors.ray_gpu.process import CAPTURE_CHILD_TASKS
 from executors.ray_gpu.replica import Replica
 from executors.ray_gpu.requests.multiplexing import is_multiplexed
-from executors.ray_gpu.room import demands
+from executors.ray_gpu.room import demands, one_of_each_node
 from executors.ray_gpu.scaling_policy import PolicySource
+from executors.ray_gpu.serve_options import autoscaling_in_our_words
 from executors.ray_gpu.static_placement import StaticPlacementConfig
 from executors.ray_gpu.user_code import Code
 from executors.ray_gpu.worker.declaration import residency_of
@@ -37,9 +38,6 @@ AUTO = {"min_replicas": 1, "max_replicas": 100}
 """What `num_replicas="auto"` stands for, as in Ray Serve."""
 POLICY = "policy"
 """In an `autoscaling_config`: a function, or where it is imported from."""
-ANY_NUMBER = -1
-"""As `max_queued_requests`, as in Ray Serve."""
-
 
 NOT_WITH_BUNDLES = {
     "placement": "_placement_info says where every replica is",
@@ -109,7 +107,7 @@ def pack(
     """
     deployment = application.deployment
     name = deployment.id_in(app_name, name)
-    actor_options = _actor_options(deployment)
+    actor_options = _actor_options(deployment, name)
     routing = routing_of(deployment, name)
     residency = residency_of(deployment.settings, deployment.name)
     weights = residency.measured() if residency is not None else None
@@ -184,11 +182,10 @@ def autoscaling_of(deployment: Deployment) -> AutoscalingSpec | None:
     config = deployment.settings.get("autoscaling_config")
     if config is None and deployment.settings.get("num_replicas") != "auto":
         return None
-    if isinstance(config, AutoscalingSpec):
-        return config
     fields = AUTO if config is None else config
     if not isinstance(fields, Mapping):
-        raise InvalidDeploymentError(f"autoscaling_config must be a dict, got {config!r:.80}")
+        raise InvalidDeploymentError(f"autoscaling_config must be a dict or an AutoscalingConfig, got {config!r:.80}")
+    fields = autoscaling_in_our_words(fields)
     allowed = [field.name for field in attrs.fields(AutoscalingSpec)]
     for option in fields:
         if option not in (*allowed, POLICY):
@@ -268,8 +265,10 @@ def placement_of(deployment: Deployment) -> StaticPlacementConfig | None:
     return config
 
 
-def _actor_options(deployment: Deployment) -> dict[str, Any]:
+def _actor_options(deployment: Deployment, name: str) -> dict[str, Any]:
     options = dict(deployment.settings.get("ray_actor_options") or {})
+    if (at_most := deployment.settings.get("max_replicas_per_node")) is not None:
+        options["resources"] = {**(options.get("resources") or {}), one_of_each_node(name): 1.0 / at_most}
     if deployment.settings.get("residency") is not None:
         options = {"num_cpus": 0, **options}
     config = placement_of(deployment)

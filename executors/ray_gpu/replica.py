@@ -101,6 +101,7 @@ class Replica:
             node_id=self._endpoint.node_id,
             namespace=namespace,
             bundle_indices=list(bundles),
+            code_version=version,
         )
         self._shown_name = ""
         self._history: list[tuple[float, Ranks]] = []

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
-from executors.cli.apps_file import read_apps
+from executors.apps.file import read_apps
 from executors.ray_gpu.building import OPTIONS
 from executors.ray_gpu.environment import known_fields
 from executors.simulator.scenario.errors import ScenarioError

@@ -6,9 +6,9 @@ from typer.testing import CliRunner
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
+from executors.apps import packing
 from executors.cli import deploy as deploying
 from executors.cli.app import app
-from executors.cli.deploy import _of_file, _read
 from executors.ray_gpu import api, connection
 from executors.ray_gpu.errors import NoAnswerError, NotRunningError
 from executors.ray_gpu.overview import Status
@@ -61,7 +61,7 @@ def test_what_is_deployed_from_the_file_is_what_the_code_says(rankcore, tmp_path
 
 
 def from_file(path):
-    return _of_file(_read(str(path)), "rankcore")
+    return packing.packages_of(packing.read(path), "rankcore")
 
 
 def test_options_stand_there_as_the_code_has_them(rankcore):

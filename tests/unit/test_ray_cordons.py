@@ -162,8 +162,8 @@ def test_the_next_controller_passes_over_cordoned_nodes_before_it_places_anythin
         following._world = World(*store.kept.values())
         following._world.epoch, following._world.checkpoint = 2, store
         seen = []
-        started = cordons.Cordons(following._world, lambda: None, seen.append, lambda: None)
-        await started.recover()
+        started = cordons.Cordons(following._world, store.kept_maintenance(), lambda: None, seen.append, lambda: None)
+        started.recover()
         assert (following._world.cordoned, seen) == ({"n", "other"}, [])
         started.begin()
         assert {each.node_id: type(each) for each in seen} == {"n": NodeDrainRequested, "other": NodeCordoned}

@@ -98,7 +98,10 @@ class ProxyApp:
             text = f"no application at {path[:SHOWN_MAX]}; GET {ROUTES} shows those that there are\n"
             return await self._refuse(scope, receive, send, Refusal(404, text), request_id)
         prefix, deployment = scope[FOUND] = found
-        scope["root_path"] = "" if prefix == "/" else prefix
+        base = self._options.root_path
+        scope["root_path"] = base + ("" if prefix == "/" else prefix)
+        if base:
+            scope["path"], scope["raw_path"] = base + path, base.encode() + scope["raw_path"]
         exchange = Exchange(scope, receive, send, request_id, self._options, self._open_bodies)
         try:
             router = self._router_of(deployment)
@@ -171,7 +174,7 @@ def _load_certificates(config: Any) -> None:
         raise RayExecutorError(f"no TLS with {config.ssl_certfile} and {config.ssl_keyfile}: {error}{hint}") from None
 
 
-async def serve(app: ProxyApp, options: HttpOptions, sockets: list[Any]) -> Any:
+async def serve(app: Any, options: HttpOptions, sockets: list[Any]) -> Any:
     """Begin to serve; returns the server once it listens.
 
     Args:

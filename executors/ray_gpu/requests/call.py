@@ -85,7 +85,7 @@ class Wishes:
         key: Calls with one key go to one replica, as long as it is not overloaded; None: no key.
         model_id: To the replica that has the calls of this model, with `routing_policy="affinity"`; "": no model.
         timeout_s: From now until it has to be answered; None: it may take for ever.
-        keep_errors: What the user's code raises is an answer as any: of a broadcast, the other ranks are waited for.
+        keep_failures: Of a broadcast: a rank that fails has that for its answer, and the others are waited for.
     """
 
     rank: int | None = None
@@ -93,7 +93,7 @@ class Wishes:
     key: str | None = None
     model_id: str = ""
     timeout_s: float | None = None
-    keep_errors: bool = False
+    keep_failures: bool = False
 
 
 ANYWHERE = Wishes()

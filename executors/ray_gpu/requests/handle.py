@@ -140,13 +140,13 @@ class DeploymentHandle:
         return call
 
     def broadcast(self, method_name: str, *args: Any, **kwargs: Any) -> DeploymentBroadcastResponse:
-        """Call a method of all ranks at once. What one of them raises ends no other; who dies meanwhile fails all of it.
+        """Call a method of all ranks at once. What one of them raises, or its death, ends no other.
 
         Example:
             handle.broadcast("reset_cache").results(timeout_s=10)
         """
         everybody = self.options(method_name=method_name, broadcast=True)
-        call = everybody._begin(attrs.evolve(everybody._wishes, keep_errors=True), args, kwargs)
+        call = everybody._begin(attrs.evolve(everybody._wishes, keep_failures=True), args, kwargs)
         return DeploymentBroadcastResponse(DeploymentResponse(call))
 
     def __getattr__(self, name: str) -> "DeploymentHandle":

@@ -110,7 +110,7 @@ def unpack(kind: int, payload: Body) -> Any:
         return loaded(payload)
     error, trace = unpack_error(payload)
     try:
-        raise error from RemoteTraceback(trace)
+        raise error from (RemoteTraceback(trace) if trace else None)
     finally:
         del error  # which holds this frame
 

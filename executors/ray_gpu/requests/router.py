@@ -28,6 +28,7 @@ from executors.ray_gpu.metrics.counts import RouterCounts
 from executors.ray_gpu.requests.call import Answer, Call
 from executors.ray_gpu.requests.channel import Attempt, Channel
 from executors.ray_gpu.requests.frames import ERROR, PARTS, REFUSED
+from executors.ray_gpu.requests.packing import pack_error
 from executors.ray_gpu.requests.ways import Ways
 from rankcore import routing
 from rankcore.errors import RankcoreError
@@ -40,6 +41,7 @@ from rankcore.routing.commands import (
     Dispatch,
     Expire,
     Fail,
+    FailPart,
     Forget,
     Reject,
     Retry,
@@ -160,6 +162,7 @@ class Router:
                 key=wishes.model_id or wishes.key,
                 rank=wishes.rank,
                 broadcast=wishes.broadcast,
+                keep_failures=wishes.keep_failures,
                 deadline=now + wishes.timeout_s if wishes.timeout_s is not None else None,
                 at=now,
             )
@@ -257,7 +260,7 @@ class Router:
             self._tell(RequestFailed(kind=FailureKind.REFUSED, reason="the replica did not take it", **self._of(attempt)))
             return
         attempt.call.answers[attempt.part] = Answer(kind, payload)
-        if kind == ERROR and not attempt.call.wishes.keep_errors:
+        if kind == ERROR:
             self._tell(RequestFailed(kind=FailureKind.RAISED, reason="the user's code raised", **self._of(attempt)))
         else:
             self._tell(RequestDone(**self._of(attempt)))
@@ -353,11 +356,19 @@ class Router:
         call = self._calls.pop(command.request_id)
         if command.kind is FailureKind.RAISED:
             call.finish(call.answers[command.part])
-        elif command.kind is None:
-            call.fail(self._gone_because or CallError(command.reason))
         else:
-            self.counts.refuse("lost")
-            call.fail(ReplicaGoneError(command.reason))
+            if command.kind is not None:
+                self.counts.refuse("lost")
+            call.fail(self._error_of(command))
+
+    def _fail_part(self, command: FailPart) -> None:
+        if command.kind is not FailureKind.RAISED:
+            self._calls[command.request_id].answers[command.part] = Answer(*pack_error(self._error_of(command), ""))
+
+    def _error_of(self, command: Fail | FailPart) -> Exception:
+        if command.kind is None:
+            return self._gone_because or CallError(command.reason)
+        return ReplicaGoneError(command.reason)
 
     def _reject(self, command: Reject) -> None:
         self.counts.refuse("overloaded")
@@ -399,6 +410,7 @@ _CARRY_OUT: dict[type[Command], Callable[[Router, Any], None]] = {
     StopAttempt: Router._stop,
     Complete: Router._complete,
     Fail: Router._fail,
+    FailPart: Router._fail_part,
     Reject: Router._reject,
     Decline: Router._decline,
     Expire: Router._expire,

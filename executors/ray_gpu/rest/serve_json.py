@@ -1,0 +1,135 @@
+"""What runs, as Ray Serve's `GET /api/serve/applications/` says it, for its CLI, its dashboard, and KubeRay."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from executors.deployment_ids import own_name
+from executors.ray_gpu import names
+from executors.ray_gpu.overview import DeploymentInfo, ReplicaStatus
+from executors.ray_gpu.proxies.info import ProxyInfo
+from executors.ray_gpu.rest.cluster_view import ClusterSeen
+from rankcore import DeploymentStatus as Ours
+from rankcore import ReplicaState
+
+DEPLOYMENTS = {
+    Ours.UPDATING: ("UPDATING", "CONFIG_UPDATE_STARTED"),
+    Ours.UPSCALING: ("UPSCALING", "CONFIG_UPDATE_STARTED"),
+    Ours.DOWNSCALING: ("DOWNSCALING", "CONFIG_UPDATE_STARTED"),
+    Ours.RECOVERING: ("UPDATING", "UNSPECIFIED"),
+    Ours.HEALTHY: ("HEALTHY", "CONFIG_UPDATE_COMPLETED"),
+    Ours.UNHEALTHY: ("UNHEALTHY", "HEALTH_CHECK_FAILED"),
+    Ours.DEPLOY_FAILED: ("DEPLOY_FAILED", "REPLICA_STARTUP_FAILED"),
+    Ours.DELETING: ("UPDATING", "DELETING"),
+    Ours.DELETED: ("UPDATING", "DELETING"),
+}
+"""Serve's status of a deployment, and its word for what has led there."""
+APPLICATIONS = (
+    ("DELETING", frozenset({Ours.DELETING, Ours.DELETED})),
+    ("DEPLOY_FAILED", frozenset({Ours.DEPLOY_FAILED})),
+    ("UNHEALTHY", frozenset({Ours.UNHEALTHY})),
+    ("DEPLOYING", frozenset({Ours.UPDATING, Ours.RECOVERING})),
+)
+"""An application's status is the first of these that one of its deployments has, else RUNNING; a healthy one that is scaled is
+RUNNING, as in Serve. It is DELETING once all of its deployments are.
+"""
+REPLICAS = {
+    ReplicaState.RUNNING: "RUNNING",
+    ReplicaState.RECONFIGURING: "UPDATING",
+    ReplicaState.DRAINING: "STOPPING",
+    ReplicaState.STOPPED: "STOPPED",
+    ReplicaState.RECOVERING: "RECOVERING",
+    ReplicaState.FAILED: "STOPPED",
+}
+"""All others are STARTING."""
+NONE: dict[str, Any] = {"controller_info": {}, "proxies": {}, "applications": {}, "target_capacity": None}
+"""Nothing runs."""
+
+
+def details(seen: ClusterSeen, api_type: str | None = None) -> dict[str, Any]:
+    """All of it.
+
+    Args:
+        api_type: Only applications that a config has deployed ("declarative"), or only others ("imperative"); None: all.
+    """
+    status, configs = seen.status, {each["name"]: each for each in seen.config.get("applications", ())}
+    prefixes = {own: prefix for prefix, own in seen.ingress.prefixes.items()}
+    found = {}
+    for name, application in status.applications.items():
+        source = "declarative" if name in configs else "imperative"
+        if api_type in (None, source):
+            prefix = prefixes.get(seen.ingress.applications.get(name, ""))
+            found[name] = application_details(name, application.deployments.values(), prefix, configs.get(name), source)
+    options = seen.proxies
+    return {
+        "controller_info": {"node_id": seen.node_id, "actor_name": names.CONTROLLER},
+        "proxy_location": options.http.location if options is not None else None,
+        "http_options": {"host": options.http.host, "port": options.http.port} if options is not None else None,
+        "proxies": {each.node_id: proxy_details(each) for each in status.proxies},
+        "applications": found,
+        "target_capacity": None,
+    }
+
+
+def application_details(
+    name: str, deployments: Iterable[DeploymentInfo], prefix: str | None, config: dict[str, Any] | None, source: str
+) -> dict[str, Any]:
+    """One application."""
+    deployments = list(deployments)
+    return {
+        "name": name,
+        "route_prefix": prefix,
+        "docs_path": None,
+        "status": application_status({each.status for each in deployments}),
+        "message": "; ".join(f"{each.own_name}: {each.message}" for each in deployments if each.message),
+        "last_deployed_time_s": 0.0,
+        "deployed_app_config": config,
+        "source": source,
+        "deployments": {each.own_name: deployment_details(each) for each in deployments},
+        "external_scaler_enabled": True,
+    }
+
+
+def application_status(statuses: set[Ours]) -> str:
+    """Of an application, by those of its deployments."""
+    for name, which in APPLICATIONS:
+        if statuses <= which if name == "DELETING" else statuses & which:
+            return name
+    return "RUNNING"
+
+
+def deployment_details(info: DeploymentInfo) -> dict[str, Any]:
+    """One deployment."""
+    status, trigger = DEPLOYMENTS[info.status]
+    return {
+        "name": info.own_name,
+        "status": status,
+        "status_trigger": trigger,
+        "message": info.message,
+        "deployment_config": {"name": info.own_name, **({"num_replicas": info.world_size} if info.world_size else {})},
+        "target_num_replicas": info.world_size,
+        "required_resources": {},
+        "replicas": [_replica(each, info) for each in info.replicas],
+    }
+
+
+def _replica(replica: ReplicaStatus, info: DeploymentInfo) -> dict[str, Any]:
+    return {
+        "replica_id": own_name(info.app_name, replica.replica_id),
+        "state": REPLICAS.get(replica.state, "STARTING"),
+        "pid": replica.pid,
+        "start_time_s": 0.0,
+        "node_id": replica.node_id,
+        "actor_name": names.actor_name(info.name, replica.replica_id),
+    }
+
+
+def proxy_details(proxy: ProxyInfo) -> dict[str, Any]:
+    """One proxy."""
+    status = "HEALTHY" if proxy.pid is not None else "UNHEALTHY" if proxy.problem else "STARTING"
+    return {"node_id": proxy.node_id, "status": status, "actor_name": names.proxy_name(proxy.node_id)}
+
+
+def as_bytes(seen: ClusterSeen) -> bytes:
+    """All of it, as it is sent."""
+    return json.dumps(details(seen)).encode()

@@ -1,0 +1,18 @@
+"""What a config of the REST tests imports, in tasks on the cluster."""
+
+import time
+
+from executors import ray_gpu as serve
+
+
+@serve.deployment(num_replicas=2, ray_actor_options={"num_cpus": 0}, user_config={"name": "v1"})
+class Echo:
+    def __call__(self, said):
+        return said
+
+    def slow(self, for_s):
+        time.sleep(for_s)
+        return for_s
+
+
+app = Echo.bind()
