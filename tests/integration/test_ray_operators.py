@@ -174,6 +174,7 @@ def test_prometheus_has_what_routers_replicas_proxies_and_the_controller_count(s
     says('sum(ray_serve_num_http_requests_total{route="/shop",status_code="200",application="shop"})', 5)
     says('sum(ray_serve_num_http_error_requests_total{route="",error_code="404"})', 1)
     says(f"ray_serve_deployment_status{{{own}}}", 6)
+    says('ray_serve_application_status{application="shop"}', 6)
     says(f"ray_serve_deployment_replica_healthy{{{own}}}", 2)
     says(f'ray_rankcore_ranks{{{own},how="held"}}', 2)
     says(f'ray_rankcore_ranks{{{own},how="vacant"}}', 0)

@@ -10,9 +10,10 @@ import pytest
 from executors.ray_gpu.metrics import of_requests
 from executors.ray_gpu.metrics.catalogue import BY_NAME, CATALOGUE, COUNTER
 from executors.ray_gpu.metrics.counts import LATENCY_MS, Latency, ProxyCounts, ReplicaCounts
-from executors.ray_gpu.metrics.of_decisions import STATUS_NUMBERS, Gaps
+from executors.ray_gpu.metrics.of_decisions import Gaps
 from executors.ray_gpu.metrics.publisher import Publisher, Sample
 from executors.ray_gpu.metrics.scrape import merged
+from executors.ray_gpu.serve_statuses import APPLICATION_NUMBERS, DEPLOYMENT_NUMBERS, DEPLOYMENTS
 from rankcore.commands import PublishRoutes
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -194,8 +195,13 @@ def test_a_successor_on_the_routes_with_the_same_rank_leaves_no_gap():
     assert gaps.seconds(9.0) == {}
 
 
-def test_statuses_have_serves_numbers():
-    assert sorted(STATUS_NUMBERS.values()) == [1, 2, 3, 4, 5, 6]
+def test_statuses_have_the_numbers_that_ray_serve_says_its_own_have():
+    serve = pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install 'ray[serve]'")
+    for file, numbers in (("deployment_state.py", DEPLOYMENT_NUMBERS), ("application_state.py", APPLICATION_NUMBERS)):
+        source = (Path(serve.__file__).parent / "_private" / file).read_text()
+        described = source[source.index(f'"serve_{file.partition("_")[0]}_status"') :][:500]
+        assert {name: int(number) for number, name in re.findall(r"(\d)=([A-Z_]+)", described)} == {"UNKNOWN": 0, **numbers}
+    assert {name for name, _ in DEPLOYMENTS.values()} <= set(DEPLOYMENT_NUMBERS)
 
 
 def test_one_page_has_the_series_of_all_nodes_by_name_and_none_of_rays():

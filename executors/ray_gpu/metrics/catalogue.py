@@ -152,8 +152,16 @@ CATALOGUE: tuple[Metric, ...] = (
         GAUGE,
         "controller",
         DEPLOYMENT,
-        "1 DEPLOY_FAILED, 2 UNHEALTHY, 3 UPDATING, 4 UPSCALING, 5 DOWNSCALING, 6 HEALTHY, 0 any other",
+        "1 DEPLOY_FAILED, 2 UNHEALTHY, 3 UPDATING, 4 UPSCALING, 5 DOWNSCALING, 6 HEALTHY",
         DEPLOYMENT,
+    ),
+    Metric(
+        "serve_application_status",
+        GAUGE,
+        "controller",
+        ("application",),
+        "1 DEPLOY_FAILED, 2 UNHEALTHY, 3 NOT_STARTED, 4 DELETING, 5 DEPLOYING, 6 RUNNING",
+        ("application",),
     ),
     Metric("serve_autoscaling_target_replicas", GAUGE, "controller", DEPLOYMENT, "the target number of replicas", DEPLOYMENT),
     Metric(

@@ -16,9 +16,10 @@ from typing import Any
 from executors.deployment_ids import split
 from executors.ray_gpu.metrics.counts import Latency
 from executors.ray_gpu.metrics.publisher import Sample
+from executors.ray_gpu.serve_statuses import APPLICATION_NUMBERS, DEPLOYMENT_NUMBERS, DEPLOYMENTS, application_status
 from rankcore import DeploymentStatus
 from rankcore.cluster.commands import CarryOut
-from rankcore.cluster.names import DeploymentId
+from rankcore.cluster.names import DeploymentId, application_of
 from rankcore.cluster.notes import ClusterNoteKind
 from rankcore.cluster.residency import deployment_of
 from rankcore.cluster.state import ClusterState, Entry
@@ -30,15 +31,6 @@ from rankcore.values import ReplicaId, ReplicaState
 
 LOG = logging.getLogger(__name__)
 
-STATUS_NUMBERS = {
-    DeploymentStatus.DEPLOY_FAILED: 1,
-    DeploymentStatus.UNHEALTHY: 2,
-    DeploymentStatus.UPDATING: 3,
-    DeploymentStatus.UPSCALING: 4,
-    DeploymentStatus.DOWNSCALING: 5,
-    DeploymentStatus.HEALTHY: 6,
-}
-"""As in Ray Serve."""
 MOVES = (NoteKind.RANK_MOVED, NoteKind.MOVE_ACKNOWLEDGED, NoteKind.RANK_GIVEN)
 """After these a replica on the routes may have another rank."""
 RANKS, PLANNER = ClusterNoteKind.RANKS, ClusterNoteKind.PLANNER
@@ -170,8 +162,12 @@ class Decisions:
         owed = [now - each.outbox.unsaved_since for each in state.deployments.values() if each.outbox.unsaved_since is not None]
         yield Sample("rankcore_journal_lag_seconds", (), max(owed, default=0.0))
         yield Sample("rankcore_records_unsaved", (), len(owed))
+        statuses: dict[str, set[DeploymentStatus]] = {}
         for deployment, entry in state.deployments.items():
             yield from self._of_deployment(deployment, entry, at)
+            statuses.setdefault(application_of(deployment), set()).add(entry.ranks.status)
+        for application, each in statuses.items():
+            yield Sample("serve_application_status", (application,), APPLICATION_NUMBERS[application_status(each)])
         yield from _of_weights(state, now)
 
     def _of_deployment(self, deployment: DeploymentId, entry: Entry, at: float) -> Iterator[Sample]:
@@ -179,7 +175,7 @@ class Decisions:
         replicas = list(ranks.replicas.values())
         held = {each.rank.rank for each in replicas if each.routed and each.rank is not None}
         believed = {each.rank for replica in replicas for each in (replica.told, *replica.believed) if each is not None}
-        yield Sample("serve_deployment_status", own, STATUS_NUMBERS.get(ranks.status, 0))
+        yield Sample("serve_deployment_status", own, DEPLOYMENT_NUMBERS[DEPLOYMENTS[ranks.status][0]])
         yield Sample("serve_autoscaling_target_replicas", own, ranks.world_size)
         yield Sample("serve_deployment_replica_healthy", own, sum(each.routed for each in replicas))
         yield Sample("rankcore_ranks", (*own, "held"), len(held))
