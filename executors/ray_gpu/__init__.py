@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from executors.ray_gpu.http.ingress import ingress
     from executors.ray_gpu.http.options import HttpOptions
     from executors.ray_gpu.log_files import replica_logs
+    from executors.ray_gpu.logs.config import LoggingConfig
     from executors.ray_gpu.process_group import ensure_process_group, torch_env, wait_for_world_change
     from executors.ray_gpu.requests.batching import batch
     from executors.ray_gpu.requests.handle import DeploymentHandle
@@ -115,6 +116,7 @@ _HOMES = {
     "HttpOptions": "executors.ray_gpu.http.options",
     "InvalidCallError": "executors.ray_gpu.errors",
     "InvalidDeploymentError": "executors.ray_gpu.errors",
+    "LoggingConfig": "executors.ray_gpu.logs.config",
     "MemoryOptions": "executors.ray_gpu.worker.options",
     "MissingExtraError": "executors.ray_gpu.errors",
     "NameInUseError": "executors.ray_gpu.errors",
@@ -199,6 +201,7 @@ __all__ = [
     "InvalidCallError",
     "InvalidDeploymentError",
     "LogLine",
+    "LoggingConfig",
     "MemoryOptions",
     "MissingExtraError",
     "NameInUseError",

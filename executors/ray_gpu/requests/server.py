@@ -12,10 +12,12 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from executors.private_folder import bound
 from executors.ray_gpu.errors import CallCancelledError, RayExecutorError, RemoteError, as_error
+from executors.ray_gpu.metrics.counts import OK, ReplicaCounts
 from executors.ray_gpu.requests.actors import dead_among
 from executors.ray_gpu.requests.connection import Connection, Mailbox, SocketEnd
 from executors.ray_gpu.requests.frames import END, ERROR, ITEM, LARGE, REFUSED, WANT, caller_of
@@ -105,6 +107,7 @@ class CallServer:
         under_way: How many are being run.
         on_error: Called with whatever user code raises; None: nobody wants to know.
         dead_among: Says which processes are dead; see `actors`.
+        counts: Of the calls that have ended.
     """
 
     def __init__(self, user: UserCode, socket_path: str, max_ongoing_requests: int) -> None:
@@ -112,6 +115,7 @@ class CallServer:
         self.under_way = 0
         self.on_error: Callable[[BaseException], None] | None = None
         self.dead_among = dead_among
+        self.counts = ReplicaCounts()
         self._user = user
         self._limit = max_ongoing_requests
         self._granting: Granting | None = None
@@ -301,6 +305,7 @@ class CallServer:
     async def _run(
         self, connection: Connection, call_id: int, running: Running, method: str, arguments: Arguments, about: About
     ) -> None:
+        began, ended = perf_counter(), OK
         try:
             if about.request_id or about.model_id:
                 enter(RequestContext(about.request_id, about.model_id))
@@ -315,6 +320,7 @@ class CallServer:
                 kind, body = pack_value(result)
                 connection.answer(call_id, kind, body, result if kind == LARGE else None)
         except BaseException as error:
+            ended = type(error).__name__
             if self.on_error is not None:
                 self.on_error(error)
             if not running.unwanted:
@@ -323,6 +329,22 @@ class CallServer:
                 kind, body = pack_error(for_a_proxy(told) if method == HTTP else as_error(told), traceback_of(error))
                 del told
                 connection.answer(call_id, kind, body)
+        finally:
+            self._note(running, method, arguments, about, ended, perf_counter() - began)
+
+    def _note(self, running: Running, method: str, arguments: Arguments, about: About, ended: str, latency_s: float) -> None:
+        """A call has ended: count it, and write it down where that is wanted."""
+        access = self._user.access_log
+        if method != HTTP:
+            self.counts.ended("", ended, latency_s)
+            if access is not None:
+                access.note("CALL", method, ended, latency_s, about.request_id)
+            return
+        scope = arguments[0][0]
+        self.counts.ended(scope.get("root_path") or "/", ended, latency_s)
+        if access is not None:
+            said = running.window.status if running.window is not None and ended == OK else None
+            access.note(scope.get("method", "WS"), scope["path"], str(said or ended), latency_s, about.request_id)
 
     def _ended(self, connection: Connection, call_id: int, running: Running, task: "asyncio.Task[None]") -> None:
         """A task that is cancelled before it begins does not run at all: what has to be done at the end is done here."""

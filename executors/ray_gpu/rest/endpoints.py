@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from executors.deployment_ids import deployment_id
+from executors.ray_gpu.metrics.scrape import scrape
 from executors.ray_gpu.overview import DeploymentInfo
 from executors.ray_gpu.requests import under_way
 from executors.ray_gpu.rest import bodies, journal_file, notes, serve_json, writing
@@ -113,6 +114,11 @@ async def _of_deployment(verb: str, asked: RestRequest) -> Response:
 
 
 # -- ours
+
+
+async def _metrics(asked: RestRequest) -> Response:
+    page, content_type = await scrape()
+    return Response(page, headers={"content-type": content_type})
 
 
 async def _health(asked: RestRequest) -> Response:
@@ -292,5 +298,6 @@ ENDPOINTS: tuple[RestEndpoint, ...] = (
         RestEndpoint("POST", f"/api/v1/replicas/{verb}", partial(_of_replicas, verb), f"{verb} replicas by name", body)
         for verb, (body, _) in writing.OF_REPLICAS.items()
     ),
+    RestEndpoint("GET", "/metrics", _metrics, "Metrics of all nodes, for Prometheus"),
     RestEndpoint("GET", HEALTH, _health, "Whether this server is up; needs no token"),
 )

@@ -80,6 +80,10 @@ class WorkerActor:
         self._newest: Load | Leave | None = None
         self._granted: Load | None = None
 
+    def __repr__(self) -> str:
+        """What Ray calls it until it is a replica: see `logs.shown_name`."""
+        return self._worker.worker_id
+
     # -- what the controller asks of the process
 
     async def watch(self) -> None:
