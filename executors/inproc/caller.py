@@ -27,6 +27,7 @@ from rankcore.routing.commands import (
     Dispatch,
     Expire,
     Fail,
+    FailPart,
     Forget,
     Reject,
     Retry,
@@ -210,8 +211,8 @@ class CallerHere:
                 if self._alarm is not None:
                     self._alarm.cancel()
                 self._alarm = asyncio.get_running_loop().call_later(max(0.0, at - self._now()), self._ring, at)
-            case AskCredits() | ReturnCredits():
-                raise NotImplementedError("the only router of a deployment needs no credits")
+            case AskCredits() | ReturnCredits() | FailPart():
+                raise NotImplementedError("the only router of a deployment needs no credits, and nobody broadcasts")
             case _:
                 assert_never(command)
 

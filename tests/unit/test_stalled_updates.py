@@ -41,7 +41,7 @@ def test_an_update_is_stalled_from_the_deadline_on_until_the_first_progress() ->
     assert d.state.stalled_since is None
     d.wait(1.0)
     assert d.state.stalled_since == 100.0
-    assert d.noted(NoteKind.STALLED)[0].because == "no progress for 100 s: no room, 1 of 2: rank 0 has no place"
+    assert d.noted(NoteKind.STALLED)[0].because == "no progress for 100 s: no place yet, 1 of 2: rank 0 has no place"
     d.wait(50.0)
     assert d.state.stalled_since == 100.0
     assert len(d.noted(NoteKind.STALLED)) == 1
@@ -234,7 +234,9 @@ def test_a_build_that_all_run_for_whom_there_is_room_is_not_rolled_back() -> Non
     d.wait(1000.0)
     assert d.state.spec.version == "2"
     assert len(d.noted(NoteKind.STALLED)) == 1
-    assert str(progress_of(d.state)).startswith("stalled for 900 s: 2 of 3 updated, 2 of 3 available, waits: no room, 2 of 3")
+    assert str(progress_of(d.state)).startswith(
+        "stalled for 900 s: 2 of 3 updated, 2 of 3 available, waits: no place yet, 2 of 3"
+    )
 
 
 @pytest.mark.parametrize("last", ["has no place, and nobody has run the build", "does not come up", "has failed"])
