@@ -9,6 +9,7 @@ says otherwise; all others have to stand there with their reason. So a name that
 until it is decided about.
 """
 
+import ast
 import inspect
 import re
 import sys
@@ -22,6 +23,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 ROOT = Path(__file__).parents[1]
 PAGE = Path(__file__).with_name("serve-compatibility.md")
+PROGRAMS = ROOT / "tests" / "integration" / "serve_programs"
 DECIDED = Path(__file__).with_name("serve-compatibility.toml")
 sys.path.insert(0, str(ROOT))
 
@@ -167,23 +169,40 @@ def _our_call_options() -> Names:
 
 
 def _our_http_options() -> Names:
-    return fields_of_attrs(_ours().HttpOptions)
+    from executors.ray_gpu.http.options import HttpOptions
+    from executors.ray_gpu.proxies.options import SERVES_NOTHING
+
+    return {**SERVES_NOTHING[HttpOptions], **fields_of_attrs(HttpOptions)}
+
+
+def _our_grpc_options() -> Names:
+    from executors.ray_gpu.grpc_proxy.options import GrpcOptions
+    from executors.ray_gpu.proxies.options import SERVES_NAMES
+
+    own = fields_of_attrs(GrpcOptions)
+    return {**own, **{name: own[ours] for name, ours in SERVES_NAMES[GrpcOptions].items()}}
 
 
 def _our_autoscaling() -> Names:
-    from rankcore.autoscaling import AutoscalingSpec
+    from executors.ray_gpu.config import AutoscalingConfig
 
-    return {**fields_of_attrs(AutoscalingSpec), "policy": NO_DEFAULT}
+    return {**fields_of_attrs(AutoscalingConfig), "policy": NO_DEFAULT}
+
+
+def _our_router() -> Names:
+    from executors.ray_gpu.config import RequestRouterConfig
+
+    return fields_of_attrs(RequestRouterConfig)
 
 
 def _our_file() -> Names:
-    from executors.cli.apps_file import AppsConfig
+    from executors.apps.file import AppsConfig
 
     return dict.fromkeys(AppsConfig.__struct_fields__, NO_DEFAULT)
 
 
 def _our_application() -> Names:
-    from executors.cli.apps_file import ApplicationConfig
+    from executors.apps.file import ApplicationConfig
 
     return dict.fromkeys(ApplicationConfig.__struct_fields__, NO_DEFAULT)
 
@@ -283,11 +302,14 @@ SURFACES = (
         "gRPCOptions",
         "fields of `grpc_options`",
         lambda: fields_of_model(_configs().gRPCOptions),
-        lambda: fields_of_attrs(_ours().GrpcOptions),
+        _our_grpc_options,
     ),
     Surface("LoggingConfig", "fields of `LoggingConfig`", lambda: fields_of_model(_schema().LoggingConfig), dict),
     Surface(
-        "RequestRouterConfig", "fields of `RequestRouterConfig`", lambda: fields_of_model(_configs().RequestRouterConfig), dict
+        "RequestRouterConfig",
+        "fields of `RequestRouterConfig`",
+        lambda: fields_of_model(_configs().RequestRouterConfig),
+        _our_router,
     ),
     Surface(
         "file",
@@ -367,7 +389,18 @@ in [requests.md](requests.md#what-is-otherwise-than-in-ray-serve), [http.md](htt
 not as there. **renamed**: it is here under the name that is given. **missing**: it is not here. Names that begin with an
 underscore are not listed, nor are names of ours that Serve does not have.
 
-{sections}"""
+{sections}
+## Programs that run on both
+
+{program_count} programs in the style of the examples of Serve's documentation, in `tests/integration/serve_programs/`. The same
+text runs on Ray Serve and here, with its imports changed and nothing else: `from executors import ray_gpu as serve`, and
+`executors.ray_gpu.config`, `.exceptions` and `.handle` for Serve's modules of these names. `make test` runs them here,
+`make night` on Ray Serve, and both have to return what the program says. {pass_count} return the same.
+
+| program | what it does | |
+|---|---|---|
+{programs}
+"""
 
 
 def page() -> str:
@@ -393,7 +426,32 @@ def page() -> str:
         raise Undecided("\n".join(wrong))
     count = totals.total()
     shares = "\n".join(f"| {verdict} | {totals[verdict]} | {totals[verdict] / count:.0%} |" for verdict in VERDICTS)
-    return TEXT.format(release=ray.__version__, count=count, totals=shares, sections="\n".join(sections))
+    programs = [_program(path) for path in sorted(PROGRAMS.glob("*.py"))]
+    return TEXT.format(
+        release=ray.__version__,
+        count=count,
+        totals=shares,
+        sections="\n".join(sections),
+        program_count=len(programs),
+        pass_count=sum(line.endswith("| same |") for line in programs),
+        programs="\n".join(programs),
+    )
+
+
+def _program(path: Path) -> str:
+    """A line about a program: what its first line says, and how far it returns the same on both."""
+    module = ast.parse(path.read_text())
+    assigned = [each for each in module.body if isinstance(each, ast.Assign)]
+    said = {ast.unparse(each.targets[0]): each.value for each in assigned}
+    told = ast.get_docstring(module)
+    assert told, f"{path} does not say what it does"
+    assert "EXPECTED" in said, f"{path} does not say what it returns"
+    assert ("IN_RAY_SERVE" in said) == ("WHY" in said), f"{path}: what differs has a reason"
+    differs = ""
+    if "WHY" in said:
+        here, there = (f"`{ast.unparse(said[name])}`" for name in ("EXPECTED", "IN_RAY_SERVE"))
+        differs = f"{here} here, {there} there: {ast.literal_eval(said['WHY'])}"
+    return f"| `{path.stem}` | {told.splitlines()[0]} | {differs or 'same'} |"
 
 
 def _section(surface: Surface, rows: list[Row]) -> str:

@@ -18,14 +18,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from executors.log_lines import LogLine
     from executors.ray_gpu.api import (
         RunTarget,
+        config_in_force,
         delete,
         get_app_handle,
         get_deployment_handle,
+        notes,
+        propose_defragmentation,
         run,
         run_many,
         shutdown,
+        shutdown_async,
         start,
         status,
     )
@@ -45,11 +50,13 @@ if TYPE_CHECKING:
         uncordon,
         update,
     )
+    from executors.ray_gpu.config import HTTPOptions
     from executors.ray_gpu.context import ReplicaContext, get_replica_context
     from executors.ray_gpu.declaration import Application, Deployment, deployment
     from executors.ray_gpu.errors import (
         CallCancelledError,
         CallError,
+        ConflictError,
         DeadlineError,
         DeploymentFailedError,
         InvalidCallError,
@@ -72,6 +79,8 @@ if TYPE_CHECKING:
     from executors.ray_gpu.grpc_proxy.options import GrpcOptions
     from executors.ray_gpu.http.ingress import ingress
     from executors.ray_gpu.http.options import HttpOptions
+    from executors.ray_gpu.log_files import replica_logs
+    from executors.ray_gpu.logs.config import LoggingConfig
     from executors.ray_gpu.process_group import ensure_process_group, torch_env, wait_for_world_change
     from executors.ray_gpu.requests.batching import batch
     from executors.ray_gpu.requests.handle import DeploymentHandle
@@ -82,6 +91,9 @@ if TYPE_CHECKING:
         DeploymentResponse,
         DeploymentResponseGenerator,
     )
+    from executors.ray_gpu.requests.under_way import cancel_request, requests_under_way
+    from executors.ray_gpu.rest.options import RestOptions
+    from executors.ray_gpu.rest.starting import start_rest, stop_rest
     from executors.ray_gpu.static_placement import StaticPlacementConfig
     from executors.ray_gpu.worker.declaration import Residency
     from executors.ray_gpu.worker.options import MemoryOptions
@@ -91,6 +103,7 @@ _HOMES = {
     "Application": "executors.ray_gpu.declaration",
     "CallCancelledError": "executors.ray_gpu.errors",
     "CallError": "executors.ray_gpu.errors",
+    "ConflictError": "executors.ray_gpu.errors",
     "DeadlineError": "executors.ray_gpu.errors",
     "Deployment": "executors.ray_gpu.declaration",
     "DeploymentBroadcastResponse": "executors.ray_gpu.requests.response",
@@ -98,10 +111,12 @@ _HOMES = {
     "DeploymentHandle": "executors.ray_gpu.requests.handle",
     "DeploymentResponse": "executors.ray_gpu.requests.response",
     "DeploymentResponseGenerator": "executors.ray_gpu.requests.response",
+    "HTTPOptions": "executors.ray_gpu.config",
     "GrpcOptions": "executors.ray_gpu.grpc_proxy.options",
     "HttpOptions": "executors.ray_gpu.http.options",
     "InvalidCallError": "executors.ray_gpu.errors",
     "InvalidDeploymentError": "executors.ray_gpu.errors",
+    "LoggingConfig": "executors.ray_gpu.logs.config",
     "MemoryOptions": "executors.ray_gpu.worker.options",
     "MissingExtraError": "executors.ray_gpu.errors",
     "NameInUseError": "executors.ray_gpu.errors",
@@ -115,6 +130,7 @@ _HOMES = {
     "ReplicaContext": "executors.ray_gpu.context",
     "ReplicaGoneError": "executors.ray_gpu.errors",
     "ReplicaRank": "rankcore",
+    "RestOptions": "executors.ray_gpu.rest.options",
     "RunTarget": "executors.ray_gpu.api",
     "Residency": "executors.ray_gpu.worker.declaration",
     "RequestContext": "executors.ray_gpu.requests.request_context",
@@ -124,6 +140,12 @@ _HOMES = {
     "UntrustedAddressError": "executors.ray_gpu.errors",
     "VersionMismatchError": "executors.ray_gpu.errors",
     "batch": "executors.ray_gpu.requests.batching",
+    "cancel_request": "executors.ray_gpu.requests.under_way",
+    "config_in_force": "executors.ray_gpu.api",
+    "LogLine": "executors.log_lines",
+    "replica_logs": "executors.ray_gpu.log_files",
+    "notes": "executors.ray_gpu.api",
+    "propose_defragmentation": "executors.ray_gpu.api",
     "cordon": "executors.ray_gpu.changing",
     "delete": "executors.ray_gpu.api",
     "deployment": "executors.ray_gpu.declaration",
@@ -143,14 +165,18 @@ _HOMES = {
     "promote": "executors.ray_gpu.changing",
     "resume": "executors.ray_gpu.changing",
     "replace_replicas": "executors.ray_gpu.changing",
+    "requests_under_way": "executors.ray_gpu.requests.under_way",
     "restart": "executors.ray_gpu.changing",
     "retry": "executors.ray_gpu.changing",
     "rollback": "executors.ray_gpu.changing",
     "scale": "executors.ray_gpu.changing",
     "shutdown": "executors.ray_gpu.api",
+    "shutdown_async": "executors.ray_gpu.api",
     "start": "executors.ray_gpu.api",
+    "start_rest": "executors.ray_gpu.rest.starting",
     "status": "executors.ray_gpu.api",
     "stop_replicas": "executors.ray_gpu.changing",
+    "stop_rest": "executors.ray_gpu.rest.starting",
     "torch_env": "executors.ray_gpu.process_group",
     "uncordon": "executors.ray_gpu.changing",
     "update": "executors.ray_gpu.changing",
@@ -161,6 +187,7 @@ __all__ = [
     "Application",
     "CallCancelledError",
     "CallError",
+    "ConflictError",
     "DeadlineError",
     "Deployment",
     "DeploymentBroadcastResponse",
@@ -169,9 +196,12 @@ __all__ = [
     "DeploymentResponse",
     "DeploymentResponseGenerator",
     "GrpcOptions",
+    "HTTPOptions",
     "HttpOptions",
     "InvalidCallError",
     "InvalidDeploymentError",
+    "LogLine",
+    "LoggingConfig",
     "MemoryOptions",
     "MissingExtraError",
     "NameInUseError",
@@ -187,6 +217,7 @@ __all__ = [
     "ReplicaRank",
     "RequestContext",
     "Residency",
+    "RestOptions",
     "RunTarget",
     "StaticPlacementConfig",
     "UnavailableError",
@@ -194,6 +225,8 @@ __all__ = [
     "UntrustedAddressError",
     "VersionMismatchError",
     "batch",
+    "cancel_request",
+    "config_in_force",
     "cordon",
     "delete",
     "deployment",
@@ -207,9 +240,13 @@ __all__ = [
     "get_request_context",
     "ingress",
     "multiplexed",
+    "notes",
     "pause",
     "promote",
+    "propose_defragmentation",
     "replace_replicas",
+    "replica_logs",
+    "requests_under_way",
     "restart",
     "resume",
     "retry",
@@ -218,9 +255,12 @@ __all__ = [
     "run_many",
     "scale",
     "shutdown",
+    "shutdown_async",
     "start",
+    "start_rest",
     "status",
     "stop_replicas",
+    "stop_rest",
     "torch_env",
     "uncordon",
     "update",

@@ -19,11 +19,14 @@ from executors.engine.backend import ClusterBackend
 from executors.engine.clusters import CLUSTER, ClusterRecovered
 from executors.engine.journal import LenientJournal
 from executors.engine.loop import ClusterLoop
+from executors.engine.recent_notes import RecentNotes
 from executors.maintenance import Maintenance
 from executors.ray_gpu.changes_awaited import Changes
 from executors.ray_gpu.cordons import Cordons
 from executors.ray_gpu.discovery import find_replicas, find_workers, kill_replica
 from executors.ray_gpu.ids_on_ray import renamed_id
+from executors.ray_gpu.metrics.of_decisions import Decisions
+from executors.ray_gpu.metrics.publisher import publish
 from executors.ray_gpu.node_news import NodeNews
 from executors.ray_gpu.policy_asker import PolicyAsker
 from executors.ray_gpu.ray_deployment import RayDeployment
@@ -35,6 +38,7 @@ from executors.ray_gpu.stray_replicas import StrayReplicas
 from executors.ray_gpu.user_code import Code
 from executors.ray_gpu.worker.workers import WorkersOnRay
 from executors.ray_gpu.world import World, persist
+from executors.revisions import check_revision
 from rankcore.cluster import ClusterState
 from rankcore.cluster.events import ClusterEvent
 from rankcore.cluster.names import DeploymentId
@@ -64,6 +68,7 @@ class ClusterOnRay:
         workers: The processes that have weights which may be COLD.
         cordons: Nodes that nothing new is to come to, or that are to be left.
         replacements: Replicas that are to be replaced by name.
+        notes: The newest of them.
         on_change: Called with the id of a deployment whenever something about it may be new to those who call it.
     """
 
@@ -84,7 +89,8 @@ class ClusterOnRay:
             self.workers,
         )
         self._world = world
-        self._journal = journal
+        self.notes = RecentNotes(journal)
+        self._decisions = Decisions(lambda: self.state, world.now)
         self._seen: ClusterState | None = None
         self._is_pumping = False
         self._alarm: asyncio.TimerHandle | None = None
@@ -155,10 +161,12 @@ class ClusterOnRay:
             view = self._add(entry, codes.pop(deployment))
             view.executor.take_over(view.replica_on_ray(each) for each in replica_ids.get(deployment, ()))
         self.loop = ClusterLoop(CLUSTER, self.backend, first.state)
-        self.loop.start(how, first, self._journal)
+        self.loop.observer = self._decisions.observe
+        self.loop.start(how, first, self.notes)
         self._look()
         self.cordons.begin()
         await self.replacements.recover()
+        publish(self._decisions, Decisions.samples)
 
     def _leave_alone(self, id_on_ray: str, problem: str) -> None:
         LOG.error("%s is not taken over, and its replicas go on: %s", id_on_ray, problem)
@@ -214,10 +222,16 @@ class ClusterOnRay:
         self._deliver(event)
         self._look()
 
-    async def request_with_code(self, event: ClusterEvent, codes: Mapping[DeploymentId, Code]) -> None:
+    async def request_with_code(
+        self, event: ClusterEvent, codes: Mapping[DeploymentId, Code], expected: str | None = None
+    ) -> None:
         """The same, for deployments of which a version of the user's code is to be stored before.
 
+        Args:
+            expected: The revision that is to be in force until then; None: any may be.
+
         Raises:
+            ConflictError: Another one is; nothing has changed.
             RankcoreError: The machine refuses it; nothing has changed.
         """
         await self.until_gone(each for each in codes if each in self.deployments and self.deployments[each].is_gone)
@@ -225,6 +239,7 @@ class ClusterOnRay:
             self.loop.check(event)
             for code in codes.values():
                 await self._world.call(self._world.checkpoint.put_code, code)
+            check_revision(self.state, expected)  # others are heard while code is stored
             self._deliver(event)
             for deployment, code in codes.items():
                 if deployment not in self.deployments:

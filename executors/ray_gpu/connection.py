@@ -5,6 +5,7 @@ import math
 import os
 import socket
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import ray
@@ -32,11 +33,12 @@ def default_namespace() -> str:
     return os.environ.get("RANKCORE_NAMESPACE") or names.DEFAULT_NAMESPACE
 
 
-def connect(*, start: bool) -> None:
+def connect(*, start: bool, runtime_env: Mapping[str, Any] | None = None) -> None:
     """Be connected to a cluster.
 
     Args:
         start: Whether to start a cluster on this machine, reachable from it alone, where none runs.
+        runtime_env: Of this process's job, and so of what it deploys; None: none.
 
     Raises:
         NotRunningError: There is none, or it cannot be reached; an UntrustedAddressError where another user may have named it.
@@ -44,15 +46,16 @@ def connect(*, start: bool) -> None:
     if ray.is_initialized():
         return
     wanted = os.environ.get("RAY_ADDRESS", "")
+    options = {} if runtime_env is None else {"runtime_env": dict(runtime_env)}
     if wanted == "local" and start:
-        return _start_local()
+        return _start_local(**options)
     address = wanted if wanted not in ("", "auto", "local") else found_address()
     if address and _answers(address):
-        join(address)
+        join(address, **options)
     elif wanted not in ("", "auto", "local"):
         raise NotRunningError(f"no Ray cluster can be reached at RAY_ADDRESS={wanted}: {START_RAY}")
     elif start:
-        _start_local()
+        _start_local(**options)
     else:
         raise NotRunningError(f"Ray is not running: {START_RAY}")
 
@@ -87,13 +90,13 @@ def _answers(address: str) -> bool:
     return True
 
 
-def _start_local() -> None:
+def _start_local(**options: Any) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault(LOOPBACK_VARIABLE, "0")
     if os.environ[LOOPBACK_VARIABLE] in ("0", "false", "False"):
         _loopback_only()
     show_token(make=True)
-    ray.init(address="local", include_dashboard=False, logging_level=LOG_LEVEL)
+    ray.init(address="local", include_dashboard=False, logging_level=LOG_LEVEL, **options)
     # `ray start` leaves its address where others look for it; ray.init alone does not.
     address = ray.get_runtime_context().gcs_address
     leave_address(address)

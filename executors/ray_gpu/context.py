@@ -20,6 +20,35 @@ def replica_rank(ranks: Ranks) -> "ReplicaRank":
 
 
 @attrs.frozen
+class DeploymentID:
+    """Which deployment a replica is of, with the names of Ray Serve."""
+
+    name: str
+    app_name: str
+
+
+class ReplicaID(str):
+    """A replica's id: `application/deployment#1.0`, with the attributes of Ray Serve's."""
+
+    __slots__ = ()
+
+    @property
+    def unique_id(self) -> str:
+        """It is never used again, in this deployment or any other."""
+        return str(self)
+
+    @property
+    def deployment_id(self) -> DeploymentID:
+        """Of its deployment."""
+        app_name, _, name = self.rpartition("#")[0].rpartition("/")
+        return DeploymentID(name, app_name)
+
+    def to_full_id_str(self) -> str:
+        """As text."""
+        return str(self)
+
+
+@attrs.frozen
 class ReplicaContext:
     """What a replica knows of its place, at the moment it was asked for.
 
@@ -32,18 +61,22 @@ class ReplicaContext:
         node_id: Of the node it runs on, as Ray names it.
         namespace: Of the controller.
         bundle_indices: Of a static placement: its bundles in the placement group, the first of which it runs on. Else empty.
+        code_version: Of what is deployed.
+        gang_context: As in Ray Serve of a replica that is in no gang, which none is here.
         servable_object: The user's instance; None while its `__init__` runs, and for a function.
     """
 
     app_name: str
     deployment: str
-    replica_id: str
+    replica_id: ReplicaID = attrs.field(converter=ReplicaID)
     ranks: Ranks
     world_size: int
     node_id: str
     namespace: str
     bundle_indices: list[int] = attrs.field(factory=list)
     servable_object: Any = None
+    code_version: str | None = None
+    gang_context: None = attrs.field(default=None, init=False)
 
     @property
     def rank(self) -> "ReplicaRank":

@@ -7,10 +7,12 @@ import attrs
 
 from executors.deployment_ids import deployment_id, problem_of
 from executors.ray_gpu.errors import InvalidDeploymentError
-from executors.ray_gpu.serve_options import in_our_words
+from executors.ray_gpu.logs.config import logging_config_of
+from executors.ray_gpu.serve_options import SERVE_OPTIONS, in_our_words
 from rankcore.checks import DEPLOYMENT_LENGTH_MAX
 
 if TYPE_CHECKING:
+    from executors.ray_gpu.config import BackpressureConfig
     from rankcore.errors import InvalidSpecError
 
 SPEC_OPTIONS = {
@@ -62,7 +64,20 @@ ROUTING_OPTIONS = {
 ROUTING_DEFAULTS: dict[str, Any] = {"max_ongoing_requests": 5, "by_credits": True}
 """Where they are not the core's: Ray Serve's limit, and several routers for each replica."""
 
-OWN_OPTIONS = ("name", "ray_actor_options", "spares", "sync_threads", "autoscaling_config", "_placement_info", "residency")
+OWN_OPTIONS = (
+    "name",
+    "ray_actor_options",
+    "spares",
+    "sync_threads",
+    "autoscaling_config",
+    "_placement_info",
+    "residency",
+    "logging_config",
+    "max_replicas_per_node",
+)
+
+ANY_NUMBER = -1
+"""As `max_queued_requests`, as in Ray Serve."""
 
 ACTOR_OPTIONS = ("num_cpus", "num_gpus", "memory", "resources", "accelerator_type", "runtime_env", "label_selector")
 """What `ray_actor_options` may hold; names, restarts and life time of the actors are ours."""
@@ -75,10 +90,59 @@ class Deployment:
     Attributes:
         target: The user's class or function.
         settings: The options that were given; see `SPEC_OPTIONS` and `OWN_OPTIONS`.
+        init_args, init_kwargs: What `bind` was given for it; in an application.
     """
 
     target: Callable[..., Any]
     settings: Mapping[str, Any] = attrs.field(factory=dict, converter=dict)
+    init_args: tuple[Any, ...] = ()
+    init_kwargs: Mapping[str, Any] = attrs.field(factory=dict)
+
+    @property
+    def func_or_class(self) -> Callable[..., Any]:
+        """The user's class or function, under the name that it has in Ray Serve; so are those that follow."""
+        return self.target
+
+    @property
+    def version(self) -> str | None:
+        """The option; None: it is worked out from what is deployed."""
+        return self.settings.get("version")
+
+    @property
+    def num_replicas(self) -> Any:
+        """The option, else what it is where nothing is said."""
+        return self._setting("num_replicas", 0 if self.settings.get("residency") is not None else 1)
+
+    @property
+    def user_config(self) -> Any:
+        """The option."""
+        return self.settings.get("user_config")
+
+    @property
+    def max_ongoing_requests(self) -> Any:
+        """Calls that a replica takes at once."""
+        return self._setting("max_ongoing_requests", ROUTING_DEFAULTS["max_ongoing_requests"])
+
+    @property
+    def max_queued_requests(self) -> Any:
+        """Calls that may wait in one caller's process; -1: any number."""
+        return self._setting("max_queued_requests", ANY_NUMBER)
+
+    @property
+    def ray_actor_options(self) -> dict[str, Any]:
+        """What replicas ask of Ray."""
+        return {"num_cpus": 1, **(self.settings.get("ray_actor_options") or {})}
+
+    @property
+    def backpressure_config(self) -> "BackpressureConfig":
+        """What a client is told of a request that is refused since too many wait."""
+        from executors.ray_gpu.config import BackpressureConfig
+
+        return BackpressureConfig(retry_after_s=self.settings.get("retry_after_s"))
+
+    def _setting(self, option: str, default: Any) -> Any:
+        found = self.settings.get(option)
+        return default if found is None else found
 
     @property
     def name(self) -> str:
@@ -112,21 +176,25 @@ class Deployment:
         given = {SPEC_OPTIONS[option]: value for option, value in self.settings.items() if option in SPEC_OPTIONS}
         return {field: value for field, value in given.items() if value is not None or field not in TAKEN_BACK}
 
-    def options(self, **settings: Any) -> "Deployment":
+    def options(self, func_or_class: Callable[..., Any] | None = None, **settings: Any) -> "Deployment":
         """A copy with other options. None takes an option back, where options exclude each other.
+
+        Args:
+            func_or_class: Another class or function in the place of this one; None: the same.
+            settings: As of `@deployment`.
 
         Raises:
             InvalidDeploymentError: There is no such option, or it cannot be had with another one, wherever that was given.
         """
         together = {**self.settings, **in_our_words(settings)}
         _check(together)
-        return attrs.evolve(self, settings=together)
+        return attrs.evolve(self, settings=together, target=self.target if func_or_class is None else func_or_class)
 
     def bind(self, *args: Any, **kwargs: Any) -> "Application":
         """What `run` takes: the deployment and the arguments of its `__init__`. An `Application` among them is deployed
         too, and its handle passed in its place.
         """
-        return Application(deployment=self, args=args, kwargs=kwargs)
+        return Application(deployment=attrs.evolve(self, init_args=args, init_kwargs=kwargs))
 
     def __call__(self, *_: Any, **__: Any) -> None:
         """Deployments are not called here; their replicas are.
@@ -142,8 +210,16 @@ class Application:
     """A deployment with the arguments of its `__init__`."""
 
     deployment: Deployment
-    args: tuple[Any, ...] = ()
-    kwargs: Mapping[str, Any] = attrs.field(factory=dict)
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """Of its `__init__`, by position."""
+        return self.deployment.init_args
+
+    @property
+    def kwargs(self) -> Mapping[str, Any]:
+        """Likewise by name."""
+        return self.deployment.init_kwargs
 
     def options(self, **settings: Any) -> "Application":
         """The same, with other options of its deployment."""
@@ -170,10 +246,11 @@ def deployment(target: Callable[..., Any] | None = None, /, **settings: Any) -> 
             Serve, and `policy`: a function of a `rankcore.autoscaling.View`, or its import path; in place of
             `num_replicas`, which may be "auto"), `_placement_info` (a `StaticPlacementConfig`: the
             bundles that each replica stands on), `residency` (a `Residency`: weights that are on GPUs only while a replica is
-            wanted; `num_replicas` is 0 then if it is left out, and the first call asks for one), the fields of
-            `rankcore.DeploymentSpec`, and those of `rankcore.routing.RoutingSpec`: `max_ongoing_requests` (calls that a
-            replica takes at once, 5 if it is left out), `max_queued_requests` (calls that may wait in one caller's
-            process, -1: any number), `routing_policy`, `idempotent`, `max_retries`, `request_timeout_s`, ...
+            wanted; `num_replicas` is 0 then if it is left out, and the first call asks for one), `logging_config` (a
+            `LoggingConfig` or a dict of its fields: how its replicas log), the fields of `rankcore.DeploymentSpec`, and
+            those of `rankcore.routing.RoutingSpec`: `max_ongoing_requests` (calls that a replica takes at once, 5 if it is
+            left out), `max_queued_requests` (calls that may wait in one caller's process, -1: any number), `routing_policy`,
+            `idempotent`, `max_retries`, `request_timeout_s`, ...
 
     Raises:
         InvalidDeploymentError: There is no such option, or the target is neither class nor function.
@@ -196,9 +273,11 @@ def deployment(target: Callable[..., Any] | None = None, /, **settings: Any) -> 
 def _check(settings: Mapping[str, Any]) -> None:
     allowed = (*SPEC_OPTIONS, *ROUTING_OPTIONS, *OWN_OPTIONS)
     _check_together(settings)
+    logging_config_of(settings.get("logging_config"))
     for option in settings:
         if option not in allowed:
-            raise InvalidDeploymentError(f"deployment option {option!r} is unknown; there are: {', '.join(sorted(allowed))}")
+            there_are = ", ".join(sorted((*allowed, *SERVE_OPTIONS)))
+            raise InvalidDeploymentError(f"deployment option {option!r} is unknown; there are: {there_are}")
     actor_options = settings.get("ray_actor_options") or {}
     if not isinstance(actor_options, Mapping):
         raise InvalidDeploymentError(f"ray_actor_options must be a dict, got {actor_options!r:.80}")
@@ -206,7 +285,7 @@ def _check(settings: Mapping[str, Any]) -> None:
         if option not in ACTOR_OPTIONS:
             allowed_text = ", ".join(sorted(ACTOR_OPTIONS))
             raise InvalidDeploymentError(f"ray_actor_options[{option!r}] is unknown; there are: {allowed_text}")
-    for option, least, most in (("spares", 0, 1000), ("sync_threads", 1, 1000)):
+    for option, least, most in (("spares", 0, 1000), ("sync_threads", 1, 1000), ("max_replicas_per_node", 1, 100)):
         number = settings.get(option)
         number = least if number is None else number
         if type(number) is not int or not least <= number <= most:
@@ -215,6 +294,12 @@ def _check(settings: Mapping[str, Any]) -> None:
 
 def _check_together(settings: Mapping[str, Any]) -> None:
     """Options that leave no room for each other: of all that were given, whether to `@deployment` or to `options`."""
+    if settings.get("max_replicas_per_node") is not None:
+        for option in ("_placement_info", "residency"):
+            if settings.get(option) is not None:
+                raise InvalidDeploymentError(
+                    f"max_replicas_per_node cannot be had with {option}, which says where replicas are"
+                )
     scales = settings.get("autoscaling_config") is not None
     number = settings.get("num_replicas")
     if settings.get("_placement_info") is not None and (scales or number == "auto"):

@@ -5,6 +5,7 @@
     ├── NotInReplicaError       a replica's context was asked for outside a replica
     ├── InvalidDeploymentError  what is to be deployed is not what it may be
     │   └── NameInUseError          its name belongs to something else
+    ├── ConflictError           another writer came first: what is in force is not what this one has read
     ├── UnknownNameError        there is no such deployment, or several
     ├── DeploymentFailedError   a deployment did not come up; the text has the replica's traceback
     ├── NotRunningError         Ray, or the controller, does not run or cannot be reached
@@ -38,6 +39,11 @@ EXTRAS = {"ray": "ray", "starlette": "http", "uvicorn": "http", "grpc": "grpc", 
 class RayExecutorError(RankcoreError):
     """Base class: the text is what to tell a user, and says what to do."""
 
+    @property
+    def message(self) -> str:
+        """The text."""
+        return str(self)
+
 
 class MissingExtraError(RayExecutorError, ModuleNotFoundError):
     """A package is not installed that comes with an extra of rankcore."""
@@ -53,6 +59,26 @@ class InvalidDeploymentError(RayExecutorError):
 
 class NameInUseError(InvalidDeploymentError):
     """The deployment's name belongs to something else."""
+
+
+class ConflictError(RayExecutorError):
+    """Another writer came first: what is in force is not what this one has read. Nothing was changed.
+
+    Attributes:
+        expected: The revision that was read.
+        revision: The one in force, which has won.
+    """
+
+    def __init__(self, expected: str, revision: str) -> None:
+        super().__init__(expected, revision)
+        self.expected = expected
+        self.revision = revision
+
+    def __str__(self) -> str:
+        return (
+            f"revision must be {self.revision}, which is in force, got {self.expected}: another writer came first; "
+            "look at what is wanted now, and ask again"
+        )
 
 
 class UnknownNameError(RayExecutorError):
@@ -100,11 +126,13 @@ class OverloadedError(CallError):
 
     Attributes:
         retry_after_s: When it may be worth to try again.
+        status_code: Over HTTP.
     """
 
     def __init__(self, text: str, retry_after_s: float = 1.0) -> None:
         super().__init__(text, retry_after_s)
         self.retry_after_s = retry_after_s
+        self.status_code = 503
 
     def __str__(self) -> str:
         return str(self.args[0])

@@ -2,6 +2,7 @@
 
 DEFAULT_NAMESPACE = "rankcore"
 CONTROLLER = "rankcore-controller"
+REST = "rankcore-rest"
 WORKER = "rankcore-worker:"
 """No deployment's name begins so: it would have to hold a '#' too, for a replica's name to be taken for a worker's."""
 KV_NAMESPACE = b"rankcore"

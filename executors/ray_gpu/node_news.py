@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 
 from executors.ray_gpu.conversation import Conversation
 from executors.ray_gpu.ray_deployment import RayDeployment
+from executors.ray_gpu.room import amount_of
 from executors.ray_gpu.worker.node_memory import MemoryOffer, NodeMemories
 from executors.ray_gpu.worker.workers import WorkersOnRay
 from executors.ray_gpu.world import NodeInfo, World, live_nodes, persist
@@ -109,7 +110,7 @@ class NodeNews:
             offer = known[0] if known is not None else {}
             if known is None or not any(self._is_settling(process) for process, _ in here):
                 taken = {name: sum(demand.get(name, 0.0) for _, demand in here) for name in names}
-                offer = {name: round(node.free.get(name, 0.0) + taken[name], DIGITS) for name in names}
+                offer = {name: round(amount_of(node.free, name) + taken[name], DIGITS) for name in names}
             if known != (offer, memory):
                 self._told[node_id] = offer, memory
                 self._tell(

@@ -1,5 +1,7 @@
 """What `status()` shows: plain values, the same for a user in Python, for the command line and for tests."""
 
+from collections import Counter
+from enum import StrEnum
 from typing import Any
 
 import attrs
@@ -11,6 +13,40 @@ from executors.ray_gpu.proxies.info import ProxyInfo
 from rankcore import DeploymentStatus, ReplicaRank, ReplicaState
 
 SETTLED = (DeploymentStatus.HEALTHY, DeploymentStatus.DEPLOY_FAILED)
+
+
+class ApplicationStatus(StrEnum):
+    """How an application is, in the words of Ray Serve."""
+
+    DEPLOYING = "DEPLOYING"
+    DEPLOY_FAILED = "DEPLOY_FAILED"
+    RUNNING = "RUNNING"
+    UNHEALTHY = "UNHEALTHY"
+    DELETING = "DELETING"
+
+
+APPLICATION_STATUSES: tuple[tuple[DeploymentStatus, ApplicationStatus], ...] = (
+    (DeploymentStatus.DEPLOY_FAILED, ApplicationStatus.DEPLOY_FAILED),
+    (DeploymentStatus.UNHEALTHY, ApplicationStatus.UNHEALTHY),
+    (DeploymentStatus.DELETING, ApplicationStatus.DELETING),
+    (DeploymentStatus.UPDATING, ApplicationStatus.DEPLOYING),
+    (DeploymentStatus.UPSCALING, ApplicationStatus.DEPLOYING),
+    (DeploymentStatus.DOWNSCALING, ApplicationStatus.DEPLOYING),
+    (DeploymentStatus.RECOVERING, ApplicationStatus.DEPLOYING),
+)
+"""What an application is when one of its deployments is so: the first that fits; none: RUNNING."""
+
+SERVES_STATES = {
+    ReplicaState.REQUESTED: "STARTING",
+    ReplicaState.PLACED: "STARTING",
+    ReplicaState.PREPARING: "STARTING",
+    ReplicaState.PREPARED: "STARTING",
+    ReplicaState.RECONFIGURING: "UPDATING",
+    ReplicaState.DRAINING: "STOPPING",
+    ReplicaState.STOPPED: "STOPPING",
+    ReplicaState.FAILED: "STOPPING",
+}
+"""States of a replica that Ray Serve calls otherwise."""
 
 
 @attrs.frozen(kw_only=True)
@@ -120,10 +156,11 @@ class DeploymentInfo:
         class_name: Module and qualified name of what is deployed.
         has_residency: Whether its weights may be COLD.
         workers: Of these, where weights are.
-        waiting: How many calls wait for its first replica, as the processes that call have reported.
+        waiting: How many calls wait for a replica, as the processes that call have reported.
         standing: What such calls are told; None: nothing.
         rollout: How far an update has come, who is available, what is waited for: "rolling: 2 of 10 updated, 9 of 10 available,
             waits: no room, 9 of 10: rank 9 has no place"; "": all is well.
+        status_for_s: For how long the status has been so, as far as the controller that runs has seen it.
     """
 
     name: str
@@ -140,11 +177,17 @@ class DeploymentInfo:
     waiting: int = 0
     standing: CallStatus | None = None
     rollout: str = ""
+    status_for_s: float = 0.0
 
     @property
     def own_name(self) -> str:
         """Of the deployment in its application."""
         return own_name(self.app_name, self.name)
+
+    @property
+    def replica_states(self) -> dict[str, int]:
+        """How many replicas are in which state, by the names of Ray Serve."""
+        return dict(Counter(SERVES_STATES.get(each.state, each.state.value) for each in self.replicas))
 
     @property
     def is_settled(self) -> bool:
@@ -167,6 +210,17 @@ class ApplicationInfo:
 
     name: str
     deployments: dict[str, DeploymentInfo]
+
+    @property
+    def status(self) -> ApplicationStatus:
+        """How it is."""
+        there_are = {each.status for each in self.deployments.values()}
+        return next((status for kind, status in APPLICATION_STATUSES if kind in there_are), ApplicationStatus.RUNNING)
+
+    @property
+    def message(self) -> str:
+        """What is wrong with which deployment; "": nothing."""
+        return "; ".join(f"{name}: {each.message}" for name, each in sorted(self.deployments.items()) if each.message)
 
 
 class DeploymentInfos(dict[str, DeploymentInfo]):
@@ -200,6 +254,9 @@ class Status:
         left_alone: Why, by ids: deployments that the controller could not take over, with their replicas, which go on.
         memory: Of the nodes that weights which may be COLD can be on.
         cordons: Nodes that are cordoned or drained.
+        routes: Which application requests reach over HTTP, by route prefix.
+        revision: Of what users want (`executors.revisions`): `rankcore deploy --expect` and REST's If-Match take it; "": it is
+            not kept here.
     """
 
     namespace: str
@@ -211,6 +268,8 @@ class Status:
     left_alone: dict[str, str] = attrs.field(factory=dict)
     memory: tuple[NodeMemoryStatus, ...] = ()
     cordons: tuple[CordonedNode, ...] = ()
+    revision: str = ""
+    routes: dict[str, str] = attrs.field(factory=dict)
 
     def only(self, name: str) -> "Status":
         """The same with the deployments of an application, else with the one deployment that has the name.

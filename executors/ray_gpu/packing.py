@@ -13,14 +13,16 @@ import ray
 from ray import cloudpickle
 
 from executors.ray_gpu import environment
-from executors.ray_gpu.declaration import ROUTING_DEFAULTS, ROUTING_OPTIONS, Application, Deployment, option_of
+from executors.ray_gpu.declaration import ANY_NUMBER, ROUTING_DEFAULTS, ROUTING_OPTIONS, Application, Deployment, option_of
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.extras import RayExtras
+from executors.ray_gpu.logs.config import as_plain, logging_config_of
 from executors.ray_gpu.process import CAPTURE_CHILD_TASKS
 from executors.ray_gpu.replica import Replica
 from executors.ray_gpu.requests.multiplexing import is_multiplexed
-from executors.ray_gpu.room import demands
+from executors.ray_gpu.room import demands, one_of_each_node
 from executors.ray_gpu.scaling_policy import PolicySource
+from executors.ray_gpu.serve_options import autoscaling_in_our_words
 from executors.ray_gpu.static_placement import StaticPlacementConfig
 from executors.ray_gpu.user_code import Code
 from executors.ray_gpu.worker.declaration import residency_of
@@ -30,15 +32,13 @@ from rankcore.cluster.events import ApplyRequested
 from rankcore.cluster.residency import ResidencySpec
 from rankcore.cluster.spec import ApplicationSpec, EntrySpec
 from rankcore.errors import InvalidSpecError
+from rankcore.frozen import freeze_json
 from rankcore.routing import RoutingSpec
 
 AUTO = {"min_replicas": 1, "max_replicas": 100}
 """What `num_replicas="auto"` stands for, as in Ray Serve."""
 POLICY = "policy"
 """In an `autoscaling_config`: a function, or where it is imported from."""
-ANY_NUMBER = -1
-"""As `max_queued_requests`, as in Ray Serve."""
-
 
 NOT_WITH_BUNDLES = {
     "placement": "_placement_info says where every replica is",
@@ -48,8 +48,22 @@ NOT_WITH_BUNDLES = {
 
 
 @attrs.frozen
+class Origin:
+    """Where an application's code is, as a file says it."""
+
+    import_path: str
+    args: Mapping[str, Any] = attrs.Factory(dict)
+    runtime_env: Mapping[str, Any] = attrs.Factory(dict)
+
+    def said(self) -> dict[str, Any]:
+        """As JSON-like data, without what is empty."""
+        others = {"args": dict(self.args), "runtime_env": dict(self.runtime_env)}
+        return {"import_path": self.import_path, **{key: each for key, each in others.items() if each}}
+
+
+@attrs.frozen
 class Package:
-    """What the controller's `deploy` takes."""
+    """What the controller's `deploy` takes. `origin`: as in `RayExtras`."""
 
     code: Code
     spec: DeploymentSpec
@@ -60,6 +74,7 @@ class Package:
     autoscaling: AutoscalingSpec | None = None
     scaling_policy: PolicySource | None = None
     residency: ResidencySpec | None = None
+    origin: Origin | None = None
 
     def on_ray(self, id_on_ray: str | None) -> "Package":
         """The same for a deployment that is called otherwise on Ray; None: by its id."""
@@ -74,6 +89,7 @@ class Package:
             spares=self.spares,
             policy=self.scaling_policy,
             id_on_ray=self.code.deployment if older else None,
+            origin=freeze_json(self.origin.said()) if self.origin is not None else None,
         )
         return EntrySpec(
             ranks=self.spec,
@@ -95,25 +111,30 @@ def pack(
     *,
     route_prefix: str | None = None,
     is_ingress: bool = False,
+    logging: object = None,
 ) -> Package:
     """Pickle the code, name its version, and check the options.
 
     Args:
         name: Of the deployment in its application; None: its own.
+        logging: How replicas log, where the deployment has no `logging_config` of its own.
 
     Raises:
         InvalidDeploymentError: Says which option or object, and what it may be.
     """
     deployment = application.deployment
     name = deployment.id_in(app_name, name)
-    actor_options = _actor_options(deployment)
+    actor_options = _actor_options(deployment, name)
     routing = routing_of(deployment, name)
     residency = residency_of(deployment.settings, deployment.name)
     weights = residency.measured() if residency is not None else None
     blob = _pickle(deployment, args, dict(kwargs))
+    own_logging = deployment.settings.get("logging_config")
+    logs = as_plain(logging_config_of(logging if own_logging is None else own_logging))
     version = deployment.settings.get("version")
     if version is None:
         declared = weights.declared.encode() if weights is not None else b""
+        declared += repr(sorted(logs.items())).encode() if logs is not None else b""
         version = version_of(blob + source_of(deployment.target) + declared, actor_options)
     before, behind = environment.module_path()
     code = Code(
@@ -129,6 +150,7 @@ def pack(
         sys_path_behind=behind,
         weights=weights.spec.weights if weights is not None else "",
         weights_contents=weights.contents if weights is not None else None,
+        logging=logs,
     )
     autoscaling = autoscaling_of(deployment)
     return Package(
@@ -177,11 +199,10 @@ def autoscaling_of(deployment: Deployment) -> AutoscalingSpec | None:
     config = deployment.settings.get("autoscaling_config")
     if config is None and deployment.settings.get("num_replicas") != "auto":
         return None
-    if isinstance(config, AutoscalingSpec):
-        return config
     fields = AUTO if config is None else config
     if not isinstance(fields, Mapping):
-        raise InvalidDeploymentError(f"autoscaling_config must be a dict, got {config!r:.80}")
+        raise InvalidDeploymentError(f"autoscaling_config must be a dict or an AutoscalingConfig, got {config!r:.80}")
+    fields = autoscaling_in_our_words(fields)
     allowed = [field.name for field in attrs.fields(AutoscalingSpec)]
     for option in fields:
         if option not in (*allowed, POLICY):
@@ -261,8 +282,10 @@ def placement_of(deployment: Deployment) -> StaticPlacementConfig | None:
     return config
 
 
-def _actor_options(deployment: Deployment) -> dict[str, Any]:
+def _actor_options(deployment: Deployment, name: str) -> dict[str, Any]:
     options = dict(deployment.settings.get("ray_actor_options") or {})
+    if (at_most := deployment.settings.get("max_replicas_per_node")) is not None:
+        options["resources"] = {**(options.get("resources") or {}), one_of_each_node(name): 1.0 / at_most}
     if deployment.settings.get("residency") is not None:
         options = {"num_cpus": 0, **options}
     config = placement_of(deployment)

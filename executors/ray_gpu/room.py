@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ray._common.utils import RESOURCE_CONSTRAINT_PREFIX
+from ray._raylet import IMPLICIT_RESOURCE_PREFIX
 
 from executors.ray_gpu.world import NodeInfo
 from rankcore.values import NodeId
@@ -13,8 +14,20 @@ OF_THAT_TYPE = 0.001
 """What Ray asks of a node for an accelerator_type."""
 NODE_ID = "ray.io/node-id"
 """Label that Ray gives each node."""
+ROUNDING = 1e-6
+"""Shares such as a third do not add up to 1; Ray keeps four digits of them."""
 UNLIMITED = 10_000
 """What a node holds of replicas that ask for no resources."""
+
+
+def one_of_each_node(name: str) -> str:
+    """A resource that each node has 1 of, without having been started with it: Ray's way to bound how many go to one node."""
+    return f"{IMPLICIT_RESOURCE_PREFIX}{name}"
+
+
+def amount_of(found: Mapping[str, float], name: str) -> float:
+    """What there is of a resource. Of those that all nodes have, only what is not whole any more is said."""
+    return found.get(name, 1.0 if name.startswith(IMPLICIT_RESOURCE_PREFIX) else 0.0)
 
 
 def demands(actor_options: Mapping[str, Any]) -> dict[str, float]:
@@ -59,7 +72,7 @@ def carries(node: NodeInfo, selector: Mapping[str, str]) -> bool:
 
 def fitting(node: NodeInfo, demand: Mapping[str, float]) -> int:
     """How many more replicas fit."""
-    counts = [int(node.free.get(name, 0.0) // amount) for name, amount in demand.items()]
+    counts = [int((amount_of(node.free, name) + ROUNDING) // amount) for name, amount in demand.items()]
     return min(counts, default=UNLIMITED)
 
 
@@ -82,10 +95,10 @@ def obstacle(
         return f"it waits for a node: none carries the label {labels}"
     asked = ", ".join(f"{name} {amount:g}" for name, amount in demand.items()) or "nothing"
     for name, amount in demand.items():
-        largest = max((node.total.get(name, 0.0) for node in nodes.values()), default=0.0)
+        largest = max((amount_of(node.total, name) for node in nodes.values()), default=0.0)
         if largest < amount:
             return f"no node can ever hold it: it asks for {asked}; the largest node has {name} {largest:g}"
-    if not any(all(node.total.get(name, 0.0) >= amount for name, amount in demand.items()) for node in nodes.values()):
+    if not any(all(amount_of(node.total, name) >= amount for name, amount in demand.items()) for node in nodes.values()):
         return f"no node can ever hold it: it asks for {asked}, which no node has all of"
     open_nodes = [node for node_id, node in nodes.items() if node_id not in cordoned]
     if not open_nodes and labels:
@@ -93,8 +106,8 @@ def obstacle(
     if not open_nodes:
         return "it waits for room: every node is cordoned"
     if not any(fitting(node, demand) for node in open_nodes):
-        free = max(open_nodes, key=lambda node: sum(node.free.get(name, 0.0) for name in demand))
-        shown = ", ".join(f"{name} {free.free.get(name, 0.0):g}" for name in demand)
+        free = max(open_nodes, key=lambda node: sum(amount_of(node.free, name) for name in demand))
+        shown = ", ".join(f"{name} {amount_of(free.free, name):g}" for name in demand)
         closed = len(nodes) - len(open_nodes)
         without = f", and {closed} {'is' if closed == 1 else 'are'} cordoned" if closed else ""
         return f"it waits for room: it asks for {asked}; the node with the most free has {shown}{without}"

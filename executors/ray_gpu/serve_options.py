@@ -1,31 +1,111 @@
-"""Options of a rollout that Ray Serve calls otherwise, in our words.
+"""Options of a deployment that Ray Serve calls otherwise, in our words; and its config objects, as dicts of their fields.
 
 `rolling_update_percentage` is a fraction there, rounded down to whole replicas and at least one, as `max_unavailable="n%"` is
 here; `max_surge_percent` is rounded up, as `max_surge="n%"` is. So each number of replicas is the same as in Serve.
+`graceful_shutdown_wait_loop_s` is how late it may be noticed that a replica has nothing to do any more: one says so itself,
+at once, which is within any such bound.
 """
 
 from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import Any
+
+import attrs
 
 from executors.ray_gpu.errors import InvalidDeploymentError
 
+Ours = dict[str, Any]
+"""Options by our names."""
 
-def _share_of_fraction(found: object) -> str | None:
+UNAVAILABLE = 503
+ROUTERS = {"PowerOfTwoChoicesRequestRouter": "power_of_two"}
+"""By the name of Serve's class: our `routing_policy`."""
+ROUTER_OPTIONS = ("request_router_class", "request_router_kwargs")
+
+
+def fields_of(given: object) -> object:
+    """A config object, of Ray Serve or of `executors.ray_gpu.config`, as a dict of what was given; anything else as it is."""
+    kind: Any = type(given)
+    if attrs.has(kind):
+        fields = {field.name: (getattr(given, field.name), field.default) for field in attrs.fields(kind)}
+        return {name: value for name, (value, default) in fields.items() if value != default}
+    dump = getattr(given, "model_dump", None)
+    found = dump(exclude_unset=True) if callable(dump) else given
+    return {name: _plain(value) for name, value in found.items()} if isinstance(found, Mapping) else found
+
+
+def _plain(value: object) -> object:
+    return value.value if isinstance(value, Enum) else value
+
+
+def _share_of_fraction(found: object) -> Ours | None:
     if type(found) not in (int, float) or not 0 < found <= 1:  # type: ignore[operator]
         return None
     percent = round(float(found) * 100, 9)  # type: ignore[arg-type]
-    return f"{int(percent)}%" if percent == int(percent) else None
+    return {"max_unavailable": f"{int(percent)}%"} if percent == int(percent) else None
 
 
-def _share_of_percent(found: object) -> str | None:
-    return f"{found}%" if type(found) is int and 0 <= found <= 100 else None
+def _share_of_percent(found: object) -> Ours | None:
+    return {"max_surge": f"{found}%"} if type(found) is int and 0 <= found <= 100 else None
 
 
-SERVE_OPTIONS: dict[str, tuple[str, Callable[[object], str | None], str]] = {
-    "rolling_update_percentage": ("max_unavailable", _share_of_fraction, "a fraction above 0 and up to 1, of whole percents"),
-    "max_surge_percent": ("max_surge", _share_of_percent, "an integer from 0 to 100"),
+def _failures(found: object) -> Ours | None:
+    return {"max_start_failures": found} if type(found) is int and found > 0 else None
+
+
+def _noticed_at_once(found: object) -> Ours | None:
+    return {} if type(found) in (int, float) and 0 < found < float("inf") else None  # type: ignore[operator]
+
+
+def _backpressure(found: object) -> Ours | None:
+    if found is None:
+        return {}
+    if not isinstance(found, Mapping) or not found.keys() <= {"status_code", "retry_after_s"}:
+        return None
+    if found.get("status_code", UNAVAILABLE) != UNAVAILABLE:
+        return None
+    after_s = found.get("retry_after_s")
+    return {} if after_s is None else {"retry_after_s": after_s}
+
+
+def _router(found: object) -> Ours | None:
+    if found is None:
+        return {}
+    if not isinstance(found, Mapping) or not found.keys() <= set(ROUTER_OPTIONS) or found.get("request_router_kwargs"):
+        return None
+    kind = found.get("request_router_class")
+    if kind is None:
+        return {}
+    name = kind if isinstance(kind, str) else getattr(kind, "__name__", "")
+    policy = ROUTERS.get(name.replace(":", ".").rpartition(".")[2])
+    return {"routing_policy": policy} if policy is not None else None
+
+
+SERVE_OPTIONS: dict[str, tuple[tuple[str, ...], Callable[[object], Ours | None], str]] = {
+    "rolling_update_percentage": (
+        ("max_unavailable",),
+        _share_of_fraction,
+        "a fraction above 0 and up to 1, of whole percents",
+    ),
+    "max_surge_percent": (("max_surge",), _share_of_percent, "an integer from 0 to 100"),
+    "max_constructor_retry_count": (("max_start_failures",), _failures, "an integer from 1 on"),
+    "graceful_shutdown_wait_loop_s": ((), _noticed_at_once, "a number of seconds above 0"),
+    "backpressure_config": (
+        ("retry_after_s",),
+        _backpressure,
+        "a BackpressureConfig, or a dict of status_code, which is 503, and retry_after_s",
+    ),
+    "request_router_config": (
+        ("routing_policy",),
+        _router,
+        "a RequestRouterConfig, or a dict, whose request_router_class is "
+        f"{', '.join(ROUTERS)}; routing_policy has the other routers that there are",
+    ),
 }
-"""By Serve's name: ours, what a value of Serve's is here, and which values there are."""
+"""By Serve's name: what it is here, what a value of Serve's is in our words, and which values there are."""
+
+CONFIGS = ("autoscaling_config", "backpressure_config", "request_router_config", "logging_config")
+"""Options that may be config objects."""
 
 
 def in_our_words(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -34,15 +114,45 @@ def in_our_words(settings: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         InvalidDeploymentError: A value is none that Serve takes, or the option is given under both names.
     """
-    ours = {option: value for option, value in settings.items() if option not in SERVE_OPTIONS}
-    for option, (name, share_of, allowed) in SERVE_OPTIONS.items():
-        if option not in settings:
+    plain = {option: fields_of(value) if option in CONFIGS else value for option, value in settings.items()}
+    ours = {option: value for option, value in plain.items() if option not in SERVE_OPTIONS}
+    for option, (names, translate, allowed) in SERVE_OPTIONS.items():
+        if option not in plain:
             continue
-        found = settings[option]
-        if name in settings:
-            raise InvalidDeploymentError(f"{option} cannot be had with {name}, which it is called here: leave one of them out")
-        share = share_of(found)
-        if share is None:
-            raise InvalidDeploymentError(f"{option} must be {allowed}, got {found!r:.80}")
-        ours[name] = share
+        if both := [name for name in names if name in settings]:
+            raise InvalidDeploymentError(
+                f"{option} cannot be had with {both[0]}, which it is called here: leave one of them out"
+            )
+        translated = translate(plain[option])
+        if translated is None:
+            raise InvalidDeploymentError(f"{option} must be {allowed}, got {settings[option]!r:.80}")
+        ours |= translated
+    return ours
+
+
+SMOOTHING = {
+    "upscale_smoothing_factor": ("upscaling_factor",),
+    "downscale_smoothing_factor": ("downscaling_factor",),
+    "smoothing_factor": ("upscaling_factor", "downscaling_factor"),
+}
+"""By the names that Serve had for them first: what they are called by now, there and here."""
+MEAN = "mean"
+
+
+def autoscaling_in_our_words(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of an `autoscaling_config`, as Serve reads those of before: the newer name counts where both are given.
+
+    Raises:
+        InvalidDeploymentError: Loads are to be put together otherwise than by their mean.
+    """
+    ours = {name: value for name, value in fields.items() if name not in SMOOTHING}
+    for before, names in SMOOTHING.items():
+        for name in names:
+            if fields.get(before) is not None and ours.get(name) is None:
+                ours[name] = fields[before]
+    for name in SMOOTHING["smoothing_factor"]:
+        if name in ours and ours[name] is None:  # what Serve says for 1
+            del ours[name]
+    if (how := _plain(ours.pop("aggregation_function", MEAN))) != MEAN:
+        raise InvalidDeploymentError(f"autoscaling_config['aggregation_function'] must be {MEAN!r}, got {how!r:.80}")
     return ours

@@ -133,6 +133,15 @@ def test_one_that_takes_no_requests_at_the_moment_takes_none_from_there_on(tmp_p
     assert [figures(answer, which)["status"] for which in ("recorded", "forked")] == ["UPDATING", "UPDATING"]
 
 
+def test_one_that_takes_no_requests_at_the_moment_takes_them_again_when_it_did(tmp_path, monkeypatch):
+    unready = "faults:\n  - {kind: replica_unready, at: 20, deployment: llm, rank: 2, for_s: 40}\n"
+    journal_of(RECORDED.replace("faults:\n", unready), tmp_path, monkeypatch)
+    (fault,) = [each for each in read_history(Path("run.jsonl"), 38.0).aftermath.faults if each["kind"] == "replica_unready"]
+    assert 22.0 <= fault["for_s"] <= 32.1  # the health check after its end finds out
+    answer = forked("--at", "38", "--fault", "a replica of llm crashes")
+    assert [figures(answer, which)["status"] for which in ("recorded", "forked")] == ["HEALTHY", "HEALTHY"]
+
+
 def test_what_the_journal_does_not_say_is_said(journal):
     first = [line for line in journal.read_text().splitlines() if '"NodeChanged"' not in line][:9]
     journal.write_text("\n".join(first) + "\n")

@@ -23,7 +23,13 @@ HERE = "tests/unit/test_claims_about_ray_serve.py::"
 
 WHOLE_PAGES = {
     "docs/ray-serve.md": ("tests/integration/test_embedding_in_serve.py", "tests/property/test_ranks_in_serve.py"),
-    "docs/serve-compatibility.md": ("tests/unit/test_serve_compatibility.py",),
+    "docs/logging.md": ("tests/unit/test_logs.py",),
+    "docs/metrics.md": ("tests/unit/test_metrics.py",),
+    "docs/rest.md": ("tests/integration/test_ray_rest.py", "tests/unit/test_rest.py"),
+    "docs/serve-compatibility.md": (
+        "tests/unit/test_serve_compatibility.py",
+        "tests/integration/test_ray_serve_programs.py",
+    ),
     "docs/incidents.md": ("tests/scenarios/test_scenarios.py",),  # what others have reported, each with its source
 }
 """Pages whose tests are of the page as a whole."""
@@ -35,6 +41,7 @@ CLAIMS: dict[str, dict[str, str | tuple[str, ...]]] = {
         "are called as in Ray Serve": (HERE + "test_names_that_readme_speaks_of_are_those_of_ray_serve",),
         "ranks of rankcore inside Ray Serve itself": OURS,
         "every public name of Ray Serve: the same here": OURS,
+        "REST: Ray Serve's paths": ("tests/integration/test_ray_rest.py",),
     },
     "docs/autoscaling.md": {
         "## Beside Ray Serve": OURS,
@@ -92,11 +99,11 @@ CLAIMS: dict[str, dict[str, str | tuple[str, ...]]] = {
             CLUSTER + "test_a_replica_asks_for_one_processor_where_nothing_is_said",
         ),
         "only the columns are to be compared": FIGURES,
-        "A file has Ray Serve's config schema": (
+    },
+    "docs/applications.md": {
+        "`rankcore deploy FILE` takes Ray Serve's config schema": (
             HERE + "test_a_file_of_applications_has_the_keys_of_ray_serves_config_as_far_as_it_goes",
-        ),
-        "`target_capacity` of Ray Serve's files are not there": (
-            HERE + "test_a_file_of_applications_has_the_keys_of_ray_serves_config_as_far_as_it_goes",
+            "tests/integration/test_ray_shell.py",
         ),
     },
     "docs/residency.md": {
@@ -223,21 +230,21 @@ def test_names_that_readme_speaks_of_are_those_of_ray_serve():
     shared = {
         "Application", "Deployment", "batch", "delete", "deployment", "get_app_handle", "get_deployment_handle",
         "get_multiplexed_model_id", "get_replica_context", "ingress", "multiplexed", "run", "run_many", "RunTarget", "shutdown",
-        "start", "status",
+        "shutdown_async", "start", "status", "HTTPOptions",
     }  # fmt: skip
     assert {each for each in ray_gpu.__all__ if hasattr(serve, each)} == shared
 
 
 def test_a_file_of_applications_has_the_keys_of_ray_serves_config_as_far_as_it_goes():
     schema = pytest.importorskip("ray.serve.schema", reason="Ray Serve is not installed: pip install 'ray[serve]'")
-    from executors.cli.apps_file import ApplicationConfig, AppsConfig
+    from executors.apps.file import ApplicationConfig, AppsConfig
     from executors.ray_gpu.building import OPTIONS
 
     assert set(AppsConfig.__struct_fields__) <= set(schema.ServeDeploySchema.model_fields)
     assert set(ApplicationConfig.__struct_fields__) <= set(schema.ServeApplicationSchema.model_fields)
     missing = set(schema.DeploymentSchema.model_fields) - {*OPTIONS, "name"}
     assert {each for each in missing if not each.startswith(("placement_group", "gang", "backpressure", "request_router"))} == {
-        "deployment_actors", "graceful_shutdown_wait_loop_s", "logging_config", "max_replicas_per_node",
+        "deployment_actors",
     }  # fmt: skip
 
 
@@ -263,9 +270,10 @@ def test_options_of_a_rollout_have_the_names_and_defaults_of_ray_serve():
     from rankcore import DeploymentSpec
 
     made = config.DeploymentConfig()
+    rollout = ("rolling_update_percentage", "max_surge_percent")
     theirs = {theirs: getattr(made, theirs) for theirs in SERVE_OPTIONS}
-    assert theirs == {"rolling_update_percentage": 0.2, "max_surge_percent": 0}
-    assert set(theirs) <= set(schema.DeploymentSchema.model_fields)
+    assert [theirs[name] for name in rollout] == [0.2, 0]
+    assert set(rollout) <= set(schema.DeploymentSchema.model_fields)
     ours = DeploymentSpec(name="llm", target_replicas=10)
     assert (ours.unavailable_max, ours.surge_max) == (2, 0)
 

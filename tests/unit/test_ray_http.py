@@ -99,6 +99,17 @@ def played(text, answer=respond, **options):
     return asyncio.run(play())
 
 
+def test_applications_see_the_path_that_a_proxy_in_front_has_taken_away():
+    async def play():
+        async with proxy(routes={"/a": "m"}, root_path="/base") as (port, router, _):
+            answers = [await ask(port, get("/a/b%20c")), await ask(port, get("/base/a"))]
+            return answers, unpack_call(router.calls[0].packed)[1][0][0]
+
+    (found, not_found), scope = asyncio.run(play())
+    assert (found[0], not_found[0]) == (200, 404)
+    assert (scope["path"], scope["raw_path"], scope["root_path"]) == ("/base/a/b c", b"/base/a/b%20c", "/base/a")
+
+
 def test_a_request_reaches_its_deployment_and_the_answer_its_client():
     async def play():
         async with proxy() as (port, router, _):

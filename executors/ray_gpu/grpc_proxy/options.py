@@ -52,6 +52,7 @@ class GrpcOptions(AccessOptions):
         keepalive_time_s: After so long in which nothing came the other end is asked whether it is there; after 20 s without
             an answer the connection is closed.
         max_connections: So many a proxy has open at once; more are closed at once.
+        enable_reflection: Whether clients can ask which services and methods there are.
         runtime_env: That proxies run in; `start` fills in that of its own job.
 
     Raises:
@@ -69,6 +70,7 @@ class GrpcOptions(AccessOptions):
     keepalive_time_s: float = 60.0
     max_connections: int = 10_000
     sys_path: tuple[str, ...] = attrs.field(default=(), converter=_paths)
+    enable_reflection: bool = True
     runtime_env: Mapping[str, Any] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
@@ -90,6 +92,10 @@ class GrpcOptions(AccessOptions):
                 type(value) not in (int, float) or not 0 < value < float("inf")
             ):
                 raise InvalidDeploymentError(f"gRPC option {name} must be a number of seconds above 0, got {value!r:.80}")
+        if type(self.enable_reflection) is not bool:
+            raise InvalidDeploymentError(
+                f"gRPC option enable_reflection must be True or False, got {self.enable_reflection!r:.80}"
+            )
         self.check_access("gRPC")
         if not self.servicer_functions:
             raise InvalidDeploymentError("gRPC option servicer_functions must name at least one function")

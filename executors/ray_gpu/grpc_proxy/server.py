@@ -92,7 +92,8 @@ class GrpcServer:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         self._services = ("", *sorted(by_service))
         health_name = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
-        reflection.enable_server_reflection((*self._services[1:], health_name, reflection.SERVICE_NAME), self._server)
+        if options.enable_reflection:
+            reflection.enable_server_reflection((*self._services[1:], health_name, reflection.SERVICE_NAME), self._server)
 
     async def start(self) -> None:
         """Listen, and begin to serve.

@@ -57,6 +57,8 @@ class HttpOptions(AccessOptions):
         keep_alive_timeout_s: So long a connection may stay open between two requests.
         drain_timeout_s: So long requests under way may take when a proxy ends in order.
         ssl_keyfile_password: Of the private key; None: it is not encrypted.
+        root_path: Where a proxy in front of ours mounts all of it, and takes that away again: applications see it before each
+            path, and in ASGI's `root_path`. "": nowhere.
         debug: Whether a traceback goes to the client, and not to the log alone.
 
     Raises:
@@ -80,6 +82,7 @@ class HttpOptions(AccessOptions):
     keep_alive_timeout_s: float = 90.0
     drain_timeout_s: float = 10.0
     ssl_keyfile_password: str | None = attrs.field(default=None, repr=False)
+    root_path: str = ""
     debug: bool = False
 
     def __attrs_post_init__(self) -> None:
@@ -93,6 +96,10 @@ class HttpOptions(AccessOptions):
         slowest = self.min_body_bytes_per_s
         if type(slowest) not in (int, float) or not 0 <= slowest < float("inf"):
             raise _wrong("min_body_bytes_per_s", slowest, "a number from 0 on")
+        if self.root_path != "" and (
+            type(self.root_path) is not str or not is_route_prefix(self.root_path) or self.root_path == "/"
+        ):
+            raise _wrong("root_path", self.root_path, "a path such as '/base', or ''")
         for name in SECONDS:
             value = getattr(self, name)
             if value is None and name == "request_timeout_s":

@@ -160,7 +160,10 @@ class ProxyKeeper:
 
     def _is_ours(self, described: tuple[Any, ...]) -> bool:
         """Whether a proxy is as it should be. One of another release describes itself in its own way."""
-        return described[3:] == (names.PROTOCOL,) and described[2] == self._options
+        try:
+            return described[3:] == (names.PROTOCOL,) and described[2] == self._options
+        except AttributeError:  # its options are from before one of today's was there
+            return False
 
     async def _until_up(self, actor: Any) -> tuple[Any, ...]:
         """How a proxy describes itself. One that is up already has to answer soon, one that is starting may take its time."""

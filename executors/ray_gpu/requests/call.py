@@ -113,6 +113,7 @@ class Call:
         source: Has more input for the call, where it asks for it; None: there is none.
         statuses: Takes how the deployment stands meanwhile; None: nobody wants to know.
         request_id: Of the router that has it, and of no other.
+        arrived_at: At that router, on the clock of its loop.
     """
 
     __slots__ = (
@@ -122,6 +123,7 @@ class Call:
         "answer",
         "answers",
         "arguments",
+        "arrived_at",
         "method",
         "packed",
         "request_id",
@@ -140,6 +142,7 @@ class Call:
         self.answer = _AnswerFuture(self)
         self.answers: dict[int | None, Answer] = {}
         self.request_id = -1
+        self.arrived_at = 0.0
         self.stream: Sink | None = ReceivedStream() if about.stream else None
         self.source: Source | None = None
         self.statuses: StatusSink | None = None

@@ -75,6 +75,11 @@ class DeploymentResponse:
             "replica, or runs there, as `rankcore status` shows; cancel() gives it up"
         )
 
+    @property
+    def request_id(self) -> str:
+        """What `handle.options(request_id=...)` has called it; "": nobody has."""
+        return self.call.about.request_id
+
     def statuses(self) -> CallStatuses:
         """How the deployment stands while the call waits for it: iterate, `for` or `async for`, until the answer is there."""
         return statuses_of(self.call)
@@ -166,6 +171,19 @@ class DeploymentResponseGenerator:
         if cancelled:
             self._stream.fail(CallCancelledError("the stream was cancelled"))
         return cancelled
+
+    @property
+    def request_id(self) -> str:
+        """As of a response."""
+        return self.call.about.request_id
+
+    def result(self, timeout_s: float | None = None) -> Any:
+        """A stream has no result.
+
+        Raises:
+            TypeError: Always; says what to do.
+        """
+        raise TypeError("a stream has items and no result: iterate over it, with `for` or `async for`")
 
     def statuses(self) -> CallStatuses:
         """As of a response, until the first item is there."""

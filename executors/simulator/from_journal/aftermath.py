@@ -67,8 +67,11 @@ class Aftermath:
         self._unready: dict[ReplicaId, Plain] = {}
 
     def begin(self, states: Iterable[DeploymentState], at: float) -> None:
-        """The moment has come: what is cordoned or drained by then goes on so."""
+        """The moment has come: what is cordoned, drained or unready by then goes on so."""
         for state in states:
+            for replica_id, replica in state.replicas.items():
+                if replica.unready is not None:
+                    self._unready_from(at, state.spec.name, replica_id, {"replica_id": replica_id})
             for node_id, node in state.nodes.items():
                 if node.drain is not None:
                     self._cordon(
@@ -160,11 +163,14 @@ class Aftermath:
         if was is None or now is None or now.told is None or (was.unready is None) is (now.unready is None):
             return
         if now.unready is not None:
-            fault = {"kind": "replica_unready", "at": cause.at, "deployment": after.spec.name, "rank": now.told.rank}
-            self._unready[cause.replica_id] = fault
-            self.faults.append(fault)
+            self._unready_from(cause.at, after.spec.name, cause.replica_id, {"rank": now.told.rank})
         elif (begun := self._unready.pop(cause.replica_id, None)) is not None:
             begun["for_s"] = cause.at - begun["at"]
+
+    def _unready_from(self, at: float, deployment: str, replica_id: ReplicaId, chosen: Plain) -> None:
+        fault: Plain = {"kind": "replica_unready", "at": at, "deployment": deployment, **chosen}
+        self._unready[replica_id] = fault
+        self.faults.append(fault)
 
     def _changed(self, cause: SpecChanged, before: DeploymentSpec) -> None:
         was, wanted = fields_of(before, CHANGEABLE), fields_of(cause.spec, CHANGEABLE)

@@ -1,0 +1,96 @@
+"""Small programs in the style of Ray Serve's documentation: the same text runs on Ray Serve and here, with other imports.
+
+Each has a `main`, what it returns here (`EXPECTED`), and, where Ray Serve returns something else, what that is and why. The
+table in docs/serve-compatibility.md is made of them.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.free_ports import free_ports
+from tests.ray_local import start_ray
+
+pytestmark = pytest.mark.slow
+pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install 'ray[serve]'")
+
+PROGRAMS = sorted(Path(__file__).with_name("serve_programs").glob("*.py"))
+IMPORTS = (
+    ("from ray import serve", "from executors import ray_gpu as serve"),
+    ("from ray.serve.config import", "from executors.ray_gpu.config import"),
+    ("from ray.serve.exceptions import", "from executors.ray_gpu.exceptions import"),
+    ("from ray.serve.handle import", "from executors.ray_gpu.handle import"),
+)
+"""All that differs between the two."""
+SERVICE = "ray.serve.generated.serve_pb2_grpc.add_UserDefinedServiceServicer_to_server"
+REQUEST_TIMEOUT_S = 4.0
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    import ray
+
+    start_ray(num_cpus=16)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def ran(path, serve, ports, *, ours):
+    """What `main` of a program returns; it is read as `__main__`, as it is when it is run by itself."""
+    http, grpc = ports
+    os.environ |= {"SERVE_URL": f"http://127.0.0.1:{http}", "SERVE_GRPC": f"127.0.0.1:{grpc}"}
+    served = {"host": "127.0.0.1", "port": http, "request_timeout_s": REQUEST_TIMEOUT_S}
+    serve.start(
+        proxy_location="HeadOnly",
+        http_options=served,
+        grpc_options={"port": grpc, "grpc_servicer_functions": [SERVICE]},
+    )
+    text = path.read_text()
+    for theirs, here in IMPORTS if ours else ():
+        text = text.replace(theirs, here)
+    program = {"__name__": "__main__"}
+    exec(compile(text, str(path), "exec"), program)
+    try:
+        return program["main"](), program
+    finally:
+        if path.stem != "shutdown_async":
+            for name in serve.status().applications:
+                serve.delete(name)
+
+
+@pytest.fixture(scope="module")
+def ours(cluster):
+    from executors import ray_gpu
+
+    ports = free_ports(2)
+    try:
+        yield ray_gpu, ports
+    finally:
+        ray_gpu.shutdown(timeout_s=10)
+
+
+@pytest.fixture(scope="module")
+def theirs(cluster):
+    from ray import serve
+
+    ports = free_ports(2)
+    try:
+        yield serve, ports
+    finally:
+        serve.shutdown()
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
+def test_here(path, ours):
+    found, program = ran(path, *ours, ours=True)
+    assert found == program["EXPECTED"]
+
+
+@pytest.mark.night
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
+def test_on_ray_serve(path, theirs):
+    found, program = ran(path, *theirs, ours=False)
+    assert found == program.get("IN_RAY_SERVE", program["EXPECTED"])

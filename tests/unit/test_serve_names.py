@@ -1,0 +1,242 @@
+"""Ray Serve's names for what is here: config objects, options of proxies, properties of deployments, statuses, errors."""
+
+import asyncio
+
+import pytest
+
+pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install 'ray[serve]'")
+
+from executors.ray_gpu import config, exceptions
+from executors.ray_gpu.context import ReplicaContext
+from executors.ray_gpu.declaration import deployment
+from executors.ray_gpu.errors import InvalidDeploymentError, OverloadedError, RayExecutorError
+from executors.ray_gpu.grpc_proxy.options import GrpcOptions
+from executors.ray_gpu.http.options import HttpOptions
+from executors.ray_gpu.overview import ApplicationInfo, DeploymentInfo, ReplicaStatus
+from executors.ray_gpu.packing import autoscaling_of, pack, scaling_policy_of
+from executors.ray_gpu.proxies.options import chosen
+from executors.ray_gpu.requests.call import Call
+from executors.ray_gpu.requests.packing import About
+from executors.ray_gpu.requests.response import DeploymentResponse, DeploymentResponseGenerator
+from executors.ray_gpu.room import demands, fitting, obstacle, one_of_each_node
+from executors.ray_gpu.world import NodeInfo
+from rankcore import DeploymentStatus, ReplicaState
+from rankcore.autoscaling import AutoscalingSpec
+
+pytestmark = pytest.mark.no_cover
+SERVICE = "ray.serve.generated.serve_pb2_grpc.add_UserDefinedServiceServicer_to_server"
+
+
+class Model:
+    def __call__(self):
+        return 1
+
+
+def theirs(name):
+    import ray.serve.config
+
+    return getattr(ray.serve.config, name)
+
+
+@pytest.mark.parametrize("kind", [config.AutoscalingConfig, theirs("AutoscalingConfig"), dict])
+def test_an_autoscaling_config_may_be_an_object_of_either_or_a_dict(kind):
+    declared = deployment(autoscaling_config=kind(min_replicas=1, max_replicas=4, upscale_delay_s=3.0))(Model)
+    assert autoscaling_of(declared) == AutoscalingSpec(min_replicas=1, max_replicas=4, upscale_delay_s=3.0)
+    assert declared.options(autoscaling_config=None).settings["autoscaling_config"] is None
+
+
+@pytest.mark.parametrize(
+    ("given", "up", "down"),
+    [
+        ({"smoothing_factor": 0.5}, 0.5, 0.5),
+        ({"smoothing_factor": 0.5, "upscale_smoothing_factor": 2.0}, 2.0, 0.5),
+        ({"upscaling_factor": 3.0, "upscale_smoothing_factor": 2.0, "downscale_smoothing_factor": 0.7}, 3.0, 0.7),
+        ({}, 1.0, 1.0),
+    ],
+)
+def test_older_names_of_the_factors_count_as_in_ray_serve(given, up, down):
+    for kind in (config.AutoscalingConfig, theirs("AutoscalingConfig"), dict):
+        spec = autoscaling_of(deployment(autoscaling_config=kind(max_replicas=4, **given))(Model))
+        assert (spec.upscaling_factor, spec.downscaling_factor) == (up, down)
+    assert autoscaling_of(deployment(autoscaling_config={"upscaling_factor": None})(Model)) == AutoscalingSpec()
+    config_there = theirs("AutoscalingConfig")(max_replicas=4, **given)
+    assert (config_there.get_upscaling_factor(), config_there.get_downscaling_factor()) == (up, down)
+
+
+def test_loads_are_put_together_by_their_mean_alone():
+    assert autoscaling_of(deployment(autoscaling_config={"aggregation_function": "mean"})(Model)) == AutoscalingSpec()
+    with pytest.raises(InvalidDeploymentError, match=r"autoscaling_config\['aggregation_function'\] must be 'mean', got 'max'"):
+        autoscaling_of(deployment(autoscaling_config=theirs("AutoscalingConfig")(aggregation_function="max"))(Model))
+
+
+def test_a_policy_may_be_in_a_config_object():
+    declared = deployment(autoscaling_config=config.AutoscalingConfig(max_replicas=2, policy=lambda view: 1))(Model)
+    assert scaling_policy_of(declared).name == "<lambda>"
+
+
+def test_options_of_a_deployment_by_the_names_of_ray_serve():
+    declared = deployment(
+        max_constructor_retry_count=3,
+        graceful_shutdown_wait_loop_s=0.5,
+        backpressure_config=config.BackpressureConfig(retry_after_s=7),
+        request_router_config=theirs("RequestRouterConfig")(
+            request_router_class="ray.serve._private.request_router:PowerOfTwoChoicesRequestRouter"
+        ),
+    )(Model)
+    assert declared.settings == {"max_start_failures": 3, "retry_after_s": 7, "routing_policy": "power_of_two"}
+    assert declared.backpressure_config == config.BackpressureConfig(retry_after_s=7)
+    nothing = deployment(backpressure_config=None, request_router_config=config.RequestRouterConfig())(Model)
+    assert nothing.settings == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"max_constructor_retry_count": 0}, "max_constructor_retry_count must be an integer from 1 on, got 0"),
+        ({"max_constructor_retry_count": 1, "max_start_failures": 1}, "cannot be had with max_start_failures"),
+        ({"graceful_shutdown_wait_loop_s": -1}, "must be a number of seconds above 0, got -1"),
+        ({"backpressure_config": {"status_code": 429}}, "status_code, which is 503, and retry_after_s"),
+        ({"backpressure_config": 3}, "backpressure_config must be"),
+        ({"request_router_config": {"request_router_class": "mine:Router"}}, "PowerOfTwoChoicesRequestRouter"),
+        ({"request_router_config": {"request_router_kwargs": {"a": 1}}}, "request_router_config must be"),
+        ({"max_replicas_per_node": 0}, "max_replicas_per_node must be an integer from 1 to 100"),
+        ({"placement_group_bundles": []}, "'placement_group_bundles' is unknown"),
+    ],
+)
+def test_what_there_is_no_way_to_is_refused_and_not_ignored(options, said):
+    with pytest.raises(InvalidDeploymentError, match=said):
+        deployment(**options)(Model)
+
+
+def test_proxies_take_the_options_of_ray_serve():
+    both = ({"grpc_servicer_functions": [SERVICE], "enable_reflection": False}, config.gRPCOptions)
+    found = chosen(GrpcOptions, both[0])
+    assert found == both[1](**both[0]) == chosen(GrpcOptions, theirs("gRPCOptions")(**both[0]))
+    assert (found.servicer_functions, found.enable_reflection) == ((SERVICE,), False)
+    http = chosen(HttpOptions, theirs("HTTPOptions")(port=8001, root_path="/a", num_cpus=0))
+    assert http == HttpOptions(port=8001, root_path="/a") == config.HTTPOptions(port=8001, root_path="/a", middlewares=[])
+    assert chosen(HttpOptions, {"location": None}) == HttpOptions()
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "said"),
+    [
+        (HttpOptions, {"root_path": "a"}, "root_path must be a path such as '/base', or '', got 'a'"),
+        (HttpOptions, {"num_cpus": 1}, "no option 'num_cpus'"),
+        (HttpOptions, {"middlewares": [object]}, "no option 'middlewares'"),
+        (GrpcOptions, {"grpc_servicer_functions": [], "servicer_functions": []}, "cannot be had with servicer_functions"),
+        (GrpcOptions, {"servicer_functions": [SERVICE], "enable_reflection": 1}, "enable_reflection must be True or False"),
+    ],
+)
+def test_options_of_proxies_that_there_are_not_are_refused(kind, given, said):
+    with pytest.raises(InvalidDeploymentError, match=said):
+        chosen(kind, given)
+
+
+def test_a_deployment_may_have_another_class_and_knows_what_it_was_bound_to():
+    class Other:
+        pass
+
+    declared = deployment(name="m")(Model)
+    assert declared.options(Other).func_or_class is Other
+    bound = declared.bind(1, a=2)
+    assert (bound.deployment.init_args, bound.deployment.init_kwargs) == ((1,), {"a": 2})
+    assert (declared.init_args, declared.init_kwargs) == ((), {})
+
+
+def test_as_many_replicas_as_may_come_to_a_node_and_no_more():
+    package = pack(deployment(max_replicas_per_node=3, ray_actor_options={"num_cpus": 0})(Model).bind(), (), {}, "app")
+    asked = demands(package.code.actor_options)
+    name = one_of_each_node("app/Model")
+    assert asked == {name: pytest.approx(1 / 3)}
+
+    def node(taken):
+        free = {name: 1.0 - taken * 0.3333} if taken else {}  # said from the first on; Ray keeps four digits
+        return {"a": NodeInfo("a", "here", {"CPU": 1.0}, {"CPU": 1.0, **free})}
+
+    assert [fitting(node(taken)["a"], asked) for taken in range(4)] == [3, 2, 1, 0]
+    assert obstacle(node(2), asked) == ""
+    assert obstacle(node(3), asked).startswith("it waits for room")
+    with pytest.raises(InvalidDeploymentError, match="max_replicas_per_node cannot be had with residency"):
+        deployment(max_replicas_per_node=3, residency=object())
+
+
+@pytest.mark.parametrize(
+    ("statuses", "status"),
+    [
+        (["HEALTHY", "HEALTHY"], "RUNNING"),
+        (["HEALTHY", "UPDATING"], "DEPLOYING"),
+        (["UNHEALTHY", "UPDATING"], "UNHEALTHY"),
+        (["UNHEALTHY", "DEPLOY_FAILED"], "DEPLOY_FAILED"),
+        (["DELETING", "HEALTHY"], "DELETING"),
+    ],
+)
+def test_an_application_is_as_its_deployments_are(statuses, status):
+    deployments = {f"d{number}": info(DeploymentStatus(each)) for number, each in enumerate(statuses)}
+    assert ApplicationInfo(name="app", deployments=deployments).status == status
+
+
+def info(status, replicas=(), message=""):
+    return DeploymentInfo(
+        name="app/m",
+        status=status,
+        message=message,
+        world_size=1,
+        version="1",
+        class_name="m.Model",
+        app_name="app",
+        replicas=replicas,
+    )
+
+
+def test_replicas_are_counted_by_the_states_of_ray_serve():
+    replicas = tuple(
+        ReplicaStatus(replica_id=f"m#{number}.0", state=state, rank=None, node_id=None, pid=None, version="1")
+        for number, state in enumerate(ReplicaState)
+    )
+    found = info(DeploymentStatus.UPDATING, replicas, "why").replica_states
+    from ray.serve._private.common import ReplicaState as Theirs
+
+    assert sum(found.values()) == len(ReplicaState)
+    assert set(found) <= {each.value for each in Theirs}
+    application = ApplicationInfo(name="app", deployments={"m": info(DeploymentStatus.UPDATING, (), "why")})
+    assert application.message == "m: why"
+
+
+def test_errors_have_the_names_of_ray_serve():
+    import ray.serve.exceptions as there
+
+    for name in exceptions.__all__:
+        assert issubclass(getattr(exceptions, name), RayExecutorError)
+        assert issubclass(getattr(there, name), there.RayServeException)
+    error = exceptions.BackPressureError("too many", retry_after_s=3.0)
+    assert isinstance(error, OverloadedError)
+    assert (error.message, error.status_code, error.retry_after_s) == ("too many", 503, 3.0)
+
+
+def test_a_replica_id_is_a_string_with_the_attributes_of_ray_serves():
+    context = ReplicaContext("app", "m", "app/m#3.1", (0, 0, 0), 1, "node", "ns", code_version="v")
+    assert context.replica_id == "app/m#3.1" == context.replica_tag == context.replica_id.unique_id
+    assert (context.replica_id.deployment_id.name, context.replica_id.deployment_id.app_name) == ("m", "app")
+    assert (context.deployment_id, context.code_version, context.gang_context) == ("app/m", "v", None)
+
+
+def test_a_response_has_the_id_that_its_request_was_given_and_a_stream_no_result():
+    assert DeploymentResponse(Call("m", About("r-1"))).request_id == "r-1"
+    stream = DeploymentResponseGenerator(Call("m", About("r-2", stream=True)))
+    assert stream.request_id == "r-2"
+    with pytest.raises(TypeError, match="a stream has items and no result: iterate over it"):
+        stream.result()
+
+
+def test_shutdown_in_asynchronous_code_does_not_block_it(monkeypatch):
+    from executors.ray_gpu import api
+
+    seen = []
+    monkeypatch.setattr(api, "shutdown", lambda **options: seen.append(options))
+
+    async def program():
+        await api.shutdown_async(timeout_s=3)
+
+    asyncio.run(program())
+    assert seen == [{"namespace": None, "timeout_s": 3}]
