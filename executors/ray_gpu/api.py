@@ -122,9 +122,11 @@ def run(
     timeout_s: float | None = None,
     replace: bool = False,
     route_prefix: str | None = None,
+    external_scaler_enabled: bool = False,
     namespace: str | None = None,
     journal: str | None = JOURNAL_IN_LOGS,
     logging_config: LoggingConfig | Mapping[str, Any] | None = None,
+    _local_testing_mode: bool = False,
 ) -> DeploymentHandle:
     """Deploy an application and wait until it is healthy. What runs already is changed to what is wanted now.
 
@@ -141,8 +143,11 @@ def run(
         replace: Whether a deployment may replace one of another class that has its name, in the same application.
         route_prefix: The path under which HTTP reaches the application, such as "/"; proxies are started where there are
             none yet. None: "/" for a class with `@ingress`, no HTTP for any other.
+        external_scaler_enabled: No deployment of it may scale itself then: `scale` is called from outside, as it may be of any
+            other without `autoscaling_config` too.
         namespace, journal: As for `start`.
         logging_config: How the replicas of the application log, those of deployments that have one of their own excepted.
+        _local_testing_mode: Run it in this process, on threads, without Ray: for tests. One replica each, and no HTTP.
 
     Returns:
         The handle of the application's last deployment, the one that `target` names.
@@ -156,8 +161,20 @@ def run(
     """
     if not isinstance(target, Application):
         raise InvalidDeploymentError(f"run() takes what bind() returns, got {target!r:.80}: write run(Model.bind())")
+    if _local_testing_mode:
+        from executors.ray_gpu.local_testing import run_here
+
+        return run_here(target, name)
     (handle,) = run_many(
-        [RunTarget(target, name, route_prefix, logging_config)],
+        [
+            RunTarget(
+                target,
+                name,
+                route_prefix,
+                external_scaler_enabled=external_scaler_enabled,
+                logging_config=logging_config,
+            )
+        ],
         blocking=blocking,
         wait=wait,
         timeout_s=timeout_s,
@@ -174,15 +191,16 @@ class RunTarget:
 
     Attributes:
         target: What `bind` returned.
-        name, route_prefix, logging_config: As for `run`.
+        name, route_prefix, external_scaler_enabled, logging_config: As for `run`.
         origin: Where a file of applications would find it, for `config_in_force`; None: nobody says.
     """
 
     target: Application
     name: str = DEFAULT_APPLICATION
     route_prefix: str | None = None
-    origin: Origin | None = None
+    external_scaler_enabled: bool = False
     logging_config: LoggingConfig | Mapping[str, Any] | None = None
+    origin: Origin | None = None
 
 
 def run_many(
@@ -239,6 +257,10 @@ def packages_of(target: RunTarget, namespace: str) -> tuple[tuple[Package, ...],
     """
     packages, handles = packages_in(target.target, target.name, _prefix_of(target), namespace, target.logging_config)
     packages[-1] = attrs.evolve(packages[-1], origin=target.origin)
+    if target.external_scaler_enabled and (own := [each for each in packages if each.autoscaling is not None]):
+        raise InvalidDeploymentError(
+            f"external_scaler_enabled cannot be had with autoscaling_config, which {own[0].spec.name} has"
+        )
     return tuple(packages), handles[id(target.target)]
 
 

@@ -112,6 +112,9 @@ CLAIMS: dict[str, dict[str, str | tuple[str, ...]]] = {
         ),
     },
     "docs/requests.md": {
+        "which `except ray.exceptions.RayTaskError` catches too, as in Ray Serve": (
+            "tests/integration/test_ray_serve_programs.py",
+        ),
         "keeps the models that were asked for last, as in Ray Serve": (
             CLUSTER + "test_models_are_kept_by_how_lately_they_were_asked_for",
         ),

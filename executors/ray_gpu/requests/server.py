@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 from executors.private_folder import bound
 from executors.ray_gpu.errors import CallCancelledError, RayExecutorError, RemoteError, as_error
@@ -38,6 +38,16 @@ LOOK_S = 0.5
 """How often a replica that drains asks which of its callers on other nodes are dead."""
 CONNECT_S = 30.0
 """How long an actor call waits for the connection that it names."""
+
+
+class Answers(Protocol):
+    """Takes what a call comes to: a connection."""
+
+    def answer(self, call_id: int, kind: int, body: Body = b"", large: Any = None) -> None:
+        """How it has ended, and a large result."""
+
+    def say(self, call_id: int, kind: int, body: Body = b"") -> None:
+        """The next item of its stream."""
 
 
 class Running:
@@ -298,13 +308,14 @@ class CallServer:
             return None
         self.under_way += 1
         running = Running(partial(connection.say, call_id, WANT), method, about)
-        running.task = asyncio.get_running_loop().create_task(self._run(connection, call_id, running, method, arguments, about))
+        running.task = asyncio.get_running_loop().create_task(self.run(connection, call_id, running, method, arguments, about))
         running.task.add_done_callback(partial(self._ended, connection, call_id, running))
         return running
 
-    async def _run(
-        self, connection: Connection, call_id: int, running: Running, method: str, arguments: Arguments, about: About
+    async def run(
+        self, connection: Answers, call_id: int, running: Running, method: str, arguments: Arguments, about: About
     ) -> None:
+        """Run a call, and say there what it comes to."""
         began, ended = perf_counter(), OK
         try:
             if about.request_id or about.model_id:
@@ -363,7 +374,7 @@ class CallServer:
         result = function(*args, **kwargs) if is_async else await self._user.threads.run(function, *args, **kwargs)
         return await result if inspect.isawaitable(result) else result
 
-    async def _http(self, connection: Connection, call_id: int, running: Running, arguments: Arguments) -> None:
+    async def _http(self, connection: Answers, call_id: int, running: Running, arguments: Arguments) -> None:
         from executors.ray_gpu.http.replica_side import answer_http  # where there is HTTP, there is Starlette
 
         (scope, body, has_more), _ = arguments
@@ -371,7 +382,7 @@ class CallServer:
         whole = await answer_http(self._user, scope, body, has_more, running.more_input, window)
         connection.answer(call_id, *(pack_item(whole) if whole is not None else (END,)))
 
-    async def _stream(self, connection: Connection, call_id: int, running: Running, method: str, result: Any) -> None:
+    async def _stream(self, connection: Answers, call_id: int, running: Running, method: str, result: Any) -> None:
         if not is_stream(result):
             raise TypeError(f"{method} returned {type(result).__name__}, not a generator: call it without stream=True")
         running.window = window = Window(partial(connection.say, call_id))
