@@ -48,6 +48,7 @@ class ApplicationConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     route_prefix: str | None = None
     args: dict[str, Any] = {}
     runtime_env: dict[str, Any] = {}
+    logging_config: dict[str, Any] | None = None
     deployments: list[dict[str, Any]] = []
 
 
@@ -57,6 +58,7 @@ class AppsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     applications: list[ApplicationConfig]
     http_options: dict[str, Any] | None = None
     grpc_options: dict[str, Any] | None = None
+    logging_config: dict[str, Any] | None = None
     proxy_location: str | None = None
 
     @property

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 T = TypeVar("T")
+LOGGING = "logging_config"
 
 
 def read(path: "Path") -> AppsFile:
@@ -82,11 +83,14 @@ def packages_of(file: AppsFile, namespace: str, *, in_task: bool = False) -> tup
             route_prefix=each.route_prefix,
             args=each.args,
             runtime_env=each.runtime_env,
+            logging_config=file.config.logging_config if each.logging_config is None else each.logging_config,
             deployments=dict(zip(positions, options, strict=True)),
         )
         try:
             of_this = built(wanted, namespace, in_task=in_task)
         except BuildError as error:
+            if error.keys == (LOGGING,) and each.logging_config is None:
+                raise file.problem((LOGGING,), str(error)) from None
             keys = ("applications", index, *(positions.get(str(key), key) for key in error.keys))
             raise file.problem(keys, str(error).partition("\n")[0]) from None
         for prefix in [package.route_prefix for package in of_this if package.route_prefix is not None]:

@@ -1,7 +1,7 @@
 """`rankcore deploy`: applications of a module or of a file are brought to what is wanted, as one request."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -30,6 +30,8 @@ class Asked:
 
     Attributes:
         prune: Whether applications that are not named are deleted; None: where a file was named.
+        args: For a function that returns the application.
+        runtime_env: Of what is deployed; None: none.
         expect: The revision that is to be in force until then; "": that of the plan which is printed.
     """
 
@@ -43,6 +45,8 @@ class Asked:
     expect: str = ""
     as_json: bool = False
     namespace: str | None = None
+    args: Mapping[str, Any] = attrs.Factory(dict)
+    runtime_env: Mapping[str, Any] | None = None
 
 
 def deploy(wanted: Asked) -> None:
@@ -55,6 +59,8 @@ def deploy(wanted: Asked) -> None:
     if is_file:
         if wanted.name is not None or wanted.replicas is not None:
             end("--name and --replicas are for MODULE:NAME; a file says both itself", BAD_INPUT)
+        if wanted.args or wanted.runtime_env is not None:
+            end("KEY=VALUE and --runtime-env are for MODULE:NAME; a file has args and runtime_env of applications", BAD_INPUT)
         packing = asked(_packing)
         file = asked(lambda: packing.read(Path(wanted.target)))
         options = {"http_options": asked(lambda: packing.http_of(file)), "grpc_options": asked(lambda: packing.grpc_of(file))}
@@ -62,9 +68,9 @@ def deploy(wanted: Asked) -> None:
         packages = asked(lambda: packing.packages_of(file, namespace))
         act = partial(packing.placed, file, packages)
     else:
-        applications = asked(lambda: _imported(wanted.target))
-        asked(_be_connected)
-        packages = asked(lambda: _of_module(applications, wanted.name, wanted.replicas, namespace))
+        applications = asked(lambda: _imported(wanted.target, wanted.args))
+        asked(lambda: _be_connected(wanted.runtime_env))
+        packages = asked(lambda: _of_module(applications, wanted, namespace))
     how = {"replace": wanted.replace, "prune": prune, "namespace": namespace}
     plan, revision = asked(lambda: act(lambda: _api().plan_packages(packages, **how)))
     if not wanted.as_json:
@@ -104,28 +110,34 @@ def _packing() -> ModuleType:
     return packing
 
 
-def _imported(target: str) -> list[Any]:
+def _imported(target: str, args: Mapping[str, Any] | None = None) -> list[Any]:
     """The applications that MODULE:NAME names: one, a function that returns one, or a list of some."""
     from executors.loading import LoadError, load_application, load_object
     from executors.ray_gpu.declaration import Application
 
     found = load_object(target, "MODULE:NAME, such as package.module:models or path/file.py:models, or a file apps.yaml")
     if not isinstance(found, (list, tuple)):
-        return [load_application(target)]
+        return [load_application(target, args)]
+    if args:
+        raise LoadError(f"{target} takes no arguments: it is no function that returns an application")
     if not found or not all(isinstance(each, Application) for each in found):
         raise LoadError(f"{target} must be what bind() returned, or a list of some; found {found!r:.80}")
     return list(found)
 
 
-def _of_module(applications: list[Any], name: str | None, replicas: int | None, namespace: str) -> "tuple[Package, ...]":
+def _of_module(applications: list[Any], wanted: Asked, namespace: str) -> "tuple[Package, ...]":
     from executors.ray_gpu.errors import InvalidDeploymentError
+    from executors.ray_gpu.packing import Origin
 
-    if name is not None and len(applications) > 1:
+    if wanted.name is not None and len(applications) > 1:
         raise InvalidDeploymentError(f"--name is for one application, and there are {len(applications)}: each has its own")
+    # A file names one application by each path.
+    origin = Origin(wanted.target, wanted.args, wanted.runtime_env or {}) if len(applications) == 1 else None
     packages: list[Package] = []
     for each in applications:
-        wanted = each if replicas is None else each.options(num_replicas=replicas)
-        packages += _api().packages_of(_api().RunTarget(wanted, name or each.deployment.name), namespace)[0]
+        application = each if wanted.replicas is None else each.options(num_replicas=wanted.replicas)
+        target = _api().RunTarget(application, wanted.name or each.deployment.name, origin=origin)
+        packages += _api().packages_of(target, namespace)[0]
     return tuple(packages)
 
 
@@ -171,8 +183,8 @@ def _error(name: str) -> Any:
     return getattr(errors, name)
 
 
-def _be_connected() -> None:
+def _be_connected(runtime_env: Mapping[str, Any] | None = None) -> None:
     """A cluster that this process started would end with it."""
     from executors.ray_gpu.connection import connect
 
-    connect(start=False)
+    connect(start=False, runtime_env=runtime_env)

@@ -4,12 +4,17 @@
 """
 
 import json
+import signal
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
+import attrs
 import msgspec
 
 from executors import operations
+from executors.apps.said import spec_options
+from executors.deployment_ids import split
+from executors.engine.recent_notes import Notes, RecentNotes
 from executors.maintenance import Cordon, Maintenance, says_more
 from executors.node_reports import Place, report
 from executors.ray_gpu.declaration import option_of
@@ -28,9 +33,13 @@ class Addressee(Protocol):
     Attributes:
         maintenance: What was asked of nodes and replicas before.
         nodes: Those that this machine is divided into.
+        application: MODULE:APP.
+        notes: The newest of them.
     """
 
     maintenance: Maintenance
+    application: str
+    notes: RecentNotes
     nodes: tuple[NodeId, ...]
 
     @property
@@ -98,6 +107,21 @@ class Answers:
     def status(self) -> Status:
         """How it is."""
         return self._asked.status()
+
+    def config(self) -> dict[str, Any]:
+        """Its application, as a file of applications says it."""
+        spec = self._entry.spec.ranks
+        app_name, name = split(spec.name)
+        options = {"num_replicas": self._entry.target.replicas, **spec_options(spec)}
+        return {"name": app_name, "import_path": self._asked.application, "deployments": [{"name": name, **options}]}
+
+    def notes(self, after: int) -> Notes:
+        """What was decided after the note of this number of this epoch."""
+        return attrs.evolve(self._asked.notes.after(after), epoch=self._asked.state.epoch, now=self._asked.now())
+
+    def delete(self) -> None:
+        """The command that runs it ends it, as by Ctrl-C there: once this is answered."""
+        signal.raise_signal(signal.SIGINT)
 
     def change(self, fields: operations.Fields, stop_first: list[ReplicaId]) -> None:
         """Other fields of the spec; who is to be stopped first by a downscale."""
@@ -190,7 +214,8 @@ def _refusal(error: Exception) -> str:
     return json.dumps({"error": str(error), "kind": type(error).__name__})
 
 
-_VERBS: Mapping[str, Callable[..., object]] = {
-    name: getattr(Answers, name)
-    for name in ("status", "change", "rollback", "retry", "stop_replicas", "replace_replicas", "cordon", "drain", "uncordon")
-}
+VERBS = (
+    *("status", "config", "notes", "delete", "change", "rollback", "retry"),
+    *("stop_replicas", "replace_replicas", "cordon", "drain", "uncordon"),
+)
+_VERBS: Mapping[str, Callable[..., object]] = {name: getattr(Answers, name) for name in VERBS}

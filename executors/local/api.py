@@ -5,8 +5,10 @@ command's machine (`--node`): what is said of a name is said to all commands of 
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,14 @@ import attrs
 import msgspec
 
 from executors import operations
-from executors.deployment_ids import meant_by
+from executors.deployment_ids import meant_by, split
+from executors.engine.recent_notes import Notes
 from executors.local.controller import STATUS, read_status
 from executors.local.door import ask
 from executors.local.folders import is_locked, namespace_folder
-from executors.local.places import DamagedFileError
+from executors.local.places import LOG, DamagedFileError
+from executors.log_lines import LogLine, tail
+from executors.notes_followed import Asking, followed
 from executors.ray_gpu import errors
 from executors.ray_gpu.errors import InvalidDeploymentError, NoAnswerError, NotRunningError, UnknownNameError, not_one
 from executors.ray_gpu.overview import CordonedNode, Status
@@ -26,6 +31,7 @@ from rankcore.errors import RankcoreError
 from rankcore.values import ReplicaId
 
 DEFAULT_NAMESPACE = "rankcore"
+LOOK_EVERY_S = 0.05
 
 
 def status(*, namespace: str | None = None) -> Status:
@@ -41,6 +47,12 @@ def status(*, namespace: str | None = None) -> Status:
         deployments={name: info for each in all_of for name, info in each.deployments.items()},
         cordons=tuple(_in_one(found) for found in _by_node(node for each in all_of for node in each.cordons)),
     )
+
+
+def config_in_force(*, namespace: str | None = None) -> dict[str, Any]:
+    """What is in force, as a file of applications says it."""
+    found = [_asked(folder, "config", as_type=dict[str, Any]) for folder in _there_are(namespace).values()]
+    return {"applications": sorted(found, key=lambda each: str(each["name"]))}
 
 
 def scale(name: str, num_replicas: int, *, stop_first: Iterable[ReplicaId] = (), namespace: str | None = None) -> None:
@@ -101,14 +113,81 @@ def evict(name: str, *, keep: str = "WARM", namespace: str | None = None) -> Non
 
 
 def delete(name: str, *, namespace: str | None = None, timeout_s: float | None = None) -> None:
-    """The command that runs it deletes it.
+    """Have the command that runs an application, or a deployment, end it and itself, as by Ctrl-C there; wait until it has.
 
     Raises:
-        InvalidDeploymentError: Always, with the process to end.
+        UnknownNameError: There is neither, or there are several deployments of that name.
+        TimeoutError: It has not ended in time; it goes on ending.
     """
-    found, folder = _one(name, namespace)
-    pid = _asked(folder, "status", as_type=Status).controller_pid
-    raise InvalidDeploymentError(f"{found} goes with the command that runs it: press Ctrl-C there, or `kill -INT {pid}`")
+    there_are = _there_are(namespace)
+    of_application = [each for each in there_are if split(each)[0] == name]
+    _end({there_are[each] for each in of_application or [_one(name, namespace)[0]]}, timeout_s)
+
+
+def shutdown(*, namespace: str | None = None, timeout_s: float | None = None) -> None:
+    """End all commands of a namespace, as by Ctrl-C in each, and wait until they have. Where nothing runs, nothing happens.
+
+    Raises:
+        TimeoutError: As `delete`.
+    """
+    _end(set(controllers(namespace).values()), timeout_s)
+
+
+def notes(*, follow: bool = False, namespace: str | None = None) -> Iterator[dict[str, Any]]:
+    """What was decided lately, and why."""
+
+    def asking(folder: Path) -> Asking:
+        return lambda after: _asked(folder, "notes", after, as_type=Notes)
+
+    return followed(lambda: {str(each): asking(each) for each in sorted(set(_there_are(namespace).values()))}, follow)
+
+
+def replica_logs(name: str, *, lines: int = 100, follow: bool = False, namespace: str | None = None) -> Iterator[LogLine]:
+    """The last lines that the replicas of a deployment have printed, to one file for all of them, and then what they print.
+
+    Args:
+        name: Of an application or a deployment.
+        lines: So many.
+        follow: Whether to go on with what comes, until the deployment has ended.
+
+    Raises:
+        UnknownNameError: Nothing is called so, or several deployments are, or a rank or replica is asked for.
+    """
+    there_are = _there_are(namespace)
+    if "#" in name:
+        raise UnknownNameError(f"local replicas of a deployment print to one file: ask for {name.partition('#')[0]!r}")
+    found = [each for each in there_are if split(each)[0] == name] or [_one(name, namespace)[0]]
+    return chain.from_iterable(_lines(each, there_are[each], lines, follow) for each in found)
+
+
+def _lines(deployment: str, folder: Path, lines: int, follow: bool) -> Iterator[LogLine]:
+    texts, end = tail(folder / LOG, lines)
+    while True:
+        yield from (LogLine(deployment, None, "out", each) for each in texts)
+        if not follow or not is_locked(folder):
+            return
+        time.sleep(LOOK_EVERY_S)
+        texts, end = tail(folder / LOG, lines, end)
+
+
+def propose_defragmentation(name: str | None = None, *, namespace: str | None = None) -> Any:
+    """Local replicas have their weights for life.
+
+    Raises:
+        InvalidDeploymentError: Always.
+    """
+    found = ", ".join(_there_are(namespace)) if name is None else _one(name, namespace)[0]
+    raise InvalidDeploymentError(f"{found} has no residency: its replicas have their weights for life, and nothing is moved")
+
+
+def _end(folders: Collection[Path], timeout_s: float | None) -> None:
+    for folder in folders:
+        _asked(folder, "delete")
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    while left := [each for each in folders if is_locked(each)]:
+        if deadline is not None and time.monotonic() > deadline:
+            raise TimeoutError(f"{len(left)} of the commands have not ended within {timeout_s:g} s")
+        time.sleep(LOOK_EVERY_S)
 
 
 def update(name: str, *, namespace: str | None = None, **options: Any) -> None:

@@ -20,6 +20,7 @@ from executors.engine.backend import ClusterBackend
 from executors.engine.clusters import CLUSTER, ClusterRecovered
 from executors.engine.journal import Journal
 from executors.engine.loop import ClusterLoop
+from executors.engine.recent_notes import RecentNotes
 from executors.engine.store import FencedJournal, FileStore
 from executors.local.answers import Answers, report_of
 from executors.local.checkpoint import RECORD, read_record
@@ -33,7 +34,7 @@ from executors.maintenance import Maintenance
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.overview import DeploymentInfo, ReplicaStatus, Status
 from executors.whole_files import write_whole
-from rankcore import DeploymentSpec
+from rankcore import DeploymentSpec, DeploymentStatus
 from rankcore.cluster import ApplicationSpec, ClusterState, Entry, EntrySpec
 from rankcore.cluster.events import ApplyRequested, ClusterEvent, DeletionRequested, NodeJoined
 from rankcore.cluster.names import application_of
@@ -63,6 +64,8 @@ class Controller:
 
     Attributes:
         maintenance: What users have asked of nodes and replicas.
+        application: MODULE:APP.
+        notes: The newest of them.
 
     Raises:
         PlaceError: Another controller runs this deployment.
@@ -71,6 +74,7 @@ class Controller:
     """
 
     maintenance: Maintenance
+    notes: RecentNotes
 
     def __init__(
         self,
@@ -85,11 +89,13 @@ class Controller:
         self._version_now = version_now
         self._wanted = EntrySpec(ranks=spec)
         self._name = self._wanted.deployment
-        self._folder, self._application = folder, application
+        self._folder, self.application = folder, application
         self._loop: ClusterLoop | None = None
         self._door: Door | None = None
         self._shown: tuple[Entry | None, object] | None = None
         self._complaint = ""
+        self._status: DeploymentStatus | None = None
+        self._status_since = now()
         self._has_begun = False
         self._lock = lock(folder)
         try:
@@ -105,7 +111,7 @@ class Controller:
         """Raise the fence, then look: at the survivors, and at what an earlier controller wanted."""
         folder, epoch = self._folder, newest_epoch(self._folder) + 1
         with undisturbed():
-            self.executor = LocalExecutor(folder, self._application, self._in_force, epoch, self.nodes)
+            self.executor = LocalExecutor(folder, self.application, self._in_force, epoch, self.nodes)
             self._has_begun = True
             upheld = self.executor.fence.upheld
             self.maintenance = Maintenance(MaintenanceFile(folder / SAID, upheld))
@@ -116,7 +122,8 @@ class Controller:
             record = read_record(folder, self._name)
             records, found = () if record is None else (record,), tuple(self.executor.processes)
             how = ClusterRecovered(records=records, replica_ids=found, at=now(), epoch=epoch)
-            self._loop = ClusterLoop.begun(CLUSTER, self._backend, how, journal=FencedJournal(journal, upheld))
+            self.notes = RecentNotes(FencedJournal(journal, upheld))
+            self._loop = ClusterLoop.begun(CLUSTER, self._backend, how, journal=self.notes)
             self._look()
         while self.entry is not None and self.entry.deleting:
             self.run_for(0.1)
@@ -311,6 +318,7 @@ class Controller:
             app_name=split(self._name)[0],
             replicas=tuple(sorted(rows, key=lambda row: row.rank.rank if row.rank is not None else 2**31)),
             rollout=str(progress_of(state, now())),
+            status_for_s=max(0.0, now() - self._status_since),
         )
 
     # -- what happens
@@ -329,6 +337,9 @@ class Controller:
         return not problem
 
     def _look(self) -> None:
+        status = self.entry.ranks.status if self.entry is not None else None
+        if status is not self._status:
+            self._status, self._status_since = status, now()
         shown = self.entry, (self._unsaved, tuple(self.maintenance.cordons.values()))
         if self._shown is None or shown[0] is not self._shown[0] or shown[1] != self._shown[1]:
             text = msgspec.json.encode(self.status()).decode()

@@ -18,11 +18,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from executors.log_lines import LogLine
     from executors.ray_gpu.api import (
         RunTarget,
+        config_in_force,
         delete,
         get_app_handle,
         get_deployment_handle,
+        notes,
+        propose_defragmentation,
         run,
         run_many,
         shutdown,
@@ -75,6 +79,7 @@ if TYPE_CHECKING:
     from executors.ray_gpu.grpc_proxy.options import GrpcOptions
     from executors.ray_gpu.http.ingress import ingress
     from executors.ray_gpu.http.options import HttpOptions
+    from executors.ray_gpu.log_files import replica_logs
     from executors.ray_gpu.logs.config import LoggingConfig
     from executors.ray_gpu.process_group import ensure_process_group, torch_env, wait_for_world_change
     from executors.ray_gpu.requests.batching import batch
@@ -86,6 +91,7 @@ if TYPE_CHECKING:
         DeploymentResponse,
         DeploymentResponseGenerator,
     )
+    from executors.ray_gpu.requests.under_way import cancel_request, requests_under_way
     from executors.ray_gpu.rest.options import RestOptions
     from executors.ray_gpu.rest.starting import start_rest, stop_rest
     from executors.ray_gpu.static_placement import StaticPlacementConfig
@@ -134,6 +140,12 @@ _HOMES = {
     "UntrustedAddressError": "executors.ray_gpu.errors",
     "VersionMismatchError": "executors.ray_gpu.errors",
     "batch": "executors.ray_gpu.requests.batching",
+    "cancel_request": "executors.ray_gpu.requests.under_way",
+    "config_in_force": "executors.ray_gpu.api",
+    "LogLine": "executors.log_lines",
+    "replica_logs": "executors.ray_gpu.log_files",
+    "notes": "executors.ray_gpu.api",
+    "propose_defragmentation": "executors.ray_gpu.api",
     "cordon": "executors.ray_gpu.changing",
     "delete": "executors.ray_gpu.api",
     "deployment": "executors.ray_gpu.declaration",
@@ -153,6 +165,7 @@ _HOMES = {
     "promote": "executors.ray_gpu.changing",
     "resume": "executors.ray_gpu.changing",
     "replace_replicas": "executors.ray_gpu.changing",
+    "requests_under_way": "executors.ray_gpu.requests.under_way",
     "restart": "executors.ray_gpu.changing",
     "retry": "executors.ray_gpu.changing",
     "rollback": "executors.ray_gpu.changing",
@@ -187,6 +200,7 @@ __all__ = [
     "HttpOptions",
     "InvalidCallError",
     "InvalidDeploymentError",
+    "LogLine",
     "LoggingConfig",
     "MemoryOptions",
     "MissingExtraError",
@@ -211,6 +225,8 @@ __all__ = [
     "UntrustedAddressError",
     "VersionMismatchError",
     "batch",
+    "cancel_request",
+    "config_in_force",
     "cordon",
     "delete",
     "deployment",
@@ -224,9 +240,13 @@ __all__ = [
     "get_request_context",
     "ingress",
     "multiplexed",
+    "notes",
     "pause",
     "promote",
+    "propose_defragmentation",
     "replace_replicas",
+    "replica_logs",
+    "requests_under_way",
     "restart",
     "resume",
     "retry",

@@ -9,13 +9,14 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
 import ray
 
 from executors.deployment_ids import DEFAULT_APPLICATION, deployment_id, problem_of
+from executors.notes_followed import followed
 from executors.ray_gpu import connection, names
 from executors.ray_gpu.applications import packages_in
 from executors.ray_gpu.connection import ask, ask_at_length
@@ -35,7 +36,7 @@ from executors.ray_gpu.http.ingress import APP
 from executors.ray_gpu.http.options import HttpOptions, checked_prefix
 from executors.ray_gpu.logs.config import LoggingConfig, as_plain, logging_config_of
 from executors.ray_gpu.overview import DeploymentInfo, Status
-from executors.ray_gpu.packing import Package, wanted_of
+from executors.ray_gpu.packing import Origin, Package, wanted_of
 from executors.ray_gpu.proxies.options import ProxyOptions, chosen
 from executors.ray_gpu.requests.handle import DeploymentHandle
 from executors.ray_gpu.rest.starting import end_rest
@@ -43,6 +44,7 @@ from executors.ray_gpu.worker.options import MemoryOptions
 from executors.revisions import revision_of
 from rankcore import DeploymentStatus
 from rankcore.cluster import ClusterPlan, plan_cluster, recover_cluster
+from rankcore.residency.defragmentation import Proposal
 
 LOG = logging.getLogger(__name__)
 
@@ -120,9 +122,11 @@ def run(
     timeout_s: float | None = None,
     replace: bool = False,
     route_prefix: str | None = None,
+    external_scaler_enabled: bool = False,
     namespace: str | None = None,
     journal: str | None = JOURNAL_IN_LOGS,
     logging_config: LoggingConfig | Mapping[str, Any] | None = None,
+    _local_testing_mode: bool = False,
 ) -> DeploymentHandle:
     """Deploy an application and wait until it is healthy. What runs already is changed to what is wanted now.
 
@@ -139,8 +143,11 @@ def run(
         replace: Whether a deployment may replace one of another class that has its name, in the same application.
         route_prefix: The path under which HTTP reaches the application, such as "/"; proxies are started where there are
             none yet. None: "/" for a class with `@ingress`, no HTTP for any other.
+        external_scaler_enabled: No deployment of it may scale itself then: `scale` is called from outside, as it may be of any
+            other without `autoscaling_config` too.
         namespace, journal: As for `start`.
         logging_config: How the replicas of the application log, those of deployments that have one of their own excepted.
+        _local_testing_mode: Run it in this process, on threads, without Ray: for tests. One replica each, and no HTTP.
 
     Returns:
         The handle of the application's last deployment, the one that `target` names.
@@ -154,8 +161,20 @@ def run(
     """
     if not isinstance(target, Application):
         raise InvalidDeploymentError(f"run() takes what bind() returns, got {target!r:.80}: write run(Model.bind())")
+    if _local_testing_mode:
+        from executors.ray_gpu.local_testing import run_here
+
+        return run_here(target, name)
     (handle,) = run_many(
-        [RunTarget(target, name, route_prefix, logging_config)],
+        [
+            RunTarget(
+                target,
+                name,
+                route_prefix,
+                external_scaler_enabled=external_scaler_enabled,
+                logging_config=logging_config,
+            )
+        ],
         blocking=blocking,
         wait=wait,
         timeout_s=timeout_s,
@@ -172,13 +191,16 @@ class RunTarget:
 
     Attributes:
         target: What `bind` returned.
-        name, route_prefix, logging_config: As for `run`.
+        name, route_prefix, external_scaler_enabled, logging_config: As for `run`.
+        origin: Where a file of applications would find it, for `config_in_force`; None: nobody says.
     """
 
     target: Application
     name: str = DEFAULT_APPLICATION
     route_prefix: str | None = None
+    external_scaler_enabled: bool = False
     logging_config: LoggingConfig | Mapping[str, Any] | None = None
+    origin: Origin | None = None
 
 
 def run_many(
@@ -234,6 +256,11 @@ def packages_of(target: RunTarget, namespace: str) -> tuple[tuple[Package, ...],
         InvalidDeploymentError: A name, an option, a class or an argument is not what it may be.
     """
     packages, handles = packages_in(target.target, target.name, _prefix_of(target), namespace, target.logging_config)
+    packages[-1] = attrs.evolve(packages[-1], origin=target.origin)
+    if target.external_scaler_enabled and (own := [each for each in packages if each.autoscaling is not None]):
+        raise InvalidDeploymentError(
+            f"external_scaler_enabled cannot be had with autoscaling_config, which {own[0].spec.name} has"
+        )
     return tuple(packages), handles[id(target.target)]
 
 
@@ -315,15 +342,55 @@ def _check_names(names: list[str]) -> None:
             raise InvalidDeploymentError(f"applications must have names of their own, got {name!r} {names.count(name)} times")
 
 
-def status(*, namespace: str | None = None) -> Status:
+def status(*, namespace: str | None = None, timeout_s: float = connection.ANSWER_S) -> Status:
     """What runs, and how it is.
+
+    Args:
+        timeout_s: So long the controller may be silent.
 
     Raises:
         NotRunningError: Neither Ray nor a controller runs.
-        NoAnswerError: The controller has not answered for a minute, nor has another taken its place.
+        NoAnswerError: The controller has not answered in time, nor has another taken its place.
     """
-    status: Status = ask(connection.running(namespace), "status")
+    status: Status = ask(connection.running(namespace, timeout_s), "status", timeout_s=timeout_s)
     return status
+
+
+def config_in_force(*, namespace: str | None = None) -> dict[str, Any]:
+    """What is in force, as a file of applications says it: options that are as they are by default are left out.
+
+    Raises:
+        NotRunningError, NoAnswerError: As `status`.
+    """
+    found: dict[str, Any] = ask(connection.running(namespace), "config")
+    return found
+
+
+def notes(*, follow: bool = False, namespace: str | None = None) -> Iterator[dict[str, Any]]:
+    """What was decided lately, and why: notes as JSON-like data, the oldest first, each with its `time` in seconds since 1970.
+
+    Args:
+        follow: Whether to wait for more, for ever.
+
+    Raises:
+        NotRunningError, NoAnswerError: As `status`.
+    """
+    controller = connection.running(namespace)
+    yield from followed(lambda: {"": lambda after: ask(controller, "notes", after)}, follow)
+
+
+def propose_defragmentation(name: str | None = None, *, namespace: str | None = None) -> Proposal:
+    """Moves that would let weights which may be COLD fit without displacing anybody, with what they cost. Nothing is moved.
+
+    Args:
+        name: Of the deployment; None: the largest that waits.
+
+    Raises:
+        UnknownNameError: There is no such deployment.
+        InvalidDeploymentError: It has no residency.
+    """
+    found: Proposal = ask(connection.running(namespace), "propose_defragmentation", name)
+    return found
 
 
 def delete(name: str, *, namespace: str | None = None, timeout_s: float | None = None) -> None:

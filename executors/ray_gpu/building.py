@@ -3,7 +3,6 @@
 Where an application has a `runtime_env` a task on the cluster does it, in that environment; else this process does.
 """
 
-import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,12 +10,12 @@ import attrs
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from executors.loading import LoadError, load_object
+from executors.loading import LoadError, arguments_for, load_object
 from executors.ray_gpu.api import RunTarget, packages_of
 from executors.ray_gpu.applications import in_order
 from executors.ray_gpu.declaration import OWN_OPTIONS, ROUTING_OPTIONS, SPEC_OPTIONS, Application, Deployment
 from executors.ray_gpu.errors import InvalidDeploymentError, RayExecutorError, not_one
-from executors.ray_gpu.packing import Package
+from executors.ray_gpu.packing import Origin, Package
 from executors.ray_gpu.serve_options import SERVE_OPTIONS
 from executors.ray_gpu.static_placement import StaticPlacementConfig
 from executors.ray_gpu.worker.declaration import Residency
@@ -56,6 +55,7 @@ class WantedApplication:
     Attributes:
         import_path: `module:name` of what `bind` returned, or of a function that returns it and takes `args`.
         deployments: Options by the name of the deployment, of those that have some here.
+        logging_config: Of those deployments that have none of their own.
     """
 
     name: str
@@ -64,6 +64,7 @@ class WantedApplication:
     args: Mapping[str, Any] = attrs.Factory(dict)
     runtime_env: Mapping[str, Any] = attrs.Factory(dict)
     deployments: Mapping[str, Mapping[str, Any]] = attrs.Factory(dict)
+    logging_config: Mapping[str, Any] | None = None
 
 
 def built(wanted: WantedApplication, namespace: str, *, in_task: bool = False) -> tuple[Package, ...]:
@@ -96,12 +97,9 @@ def _build(wanted: WantedApplication, namespace: str) -> tuple[Package, ...]:
     for name in wanted.deployments:
         if name not in named:
             raise BuildError(("deployments",), not_one("deployment", name, (), named))
-    changed = {
-        id(each): _with_options(each.deployment, name, wanted.deployments[name])
-        for name, each in named.items()
-        if name in wanted.deployments
-    }
-    target = RunTarget(_with_deployments(application, changed, {}), wanted.name, wanted.route_prefix)
+    changed = {id(each): _with_options(_logging(each.deployment, wanted), name, wanted) for name, each in named.items()}
+    origin = Origin(wanted.import_path, wanted.args, wanted.runtime_env)
+    target = RunTarget(_with_deployments(application, changed, {}), wanted.name, wanted.route_prefix, origin=origin)
     try:
         return packages_of(target, namespace)[0]
     except RankcoreError as error:
@@ -127,22 +125,27 @@ def _imported(wanted: WantedApplication) -> Application:
 
 
 def _called(builder: Any, args: Mapping[str, Any]) -> Any:
-    """As in Ray Serve: a builder takes a dict, or the pydantic model that its argument is annotated with."""
-    parameters = tuple(inspect.signature(builder, eval_str=True).parameters.values())
-    if not parameters and args:
-        raise BuildError(("args",), f"{builder.__name__} takes none")
     try:
-        if not parameters:
-            return builder()
-        validate = getattr(parameters[0].annotation, "model_validate", None)
-        return builder(validate(dict(args)) if validate is not None else dict(args))
+        return builder(*arguments_for(builder, args))
+    except LoadError as error:
+        raise BuildError(("args",), str(error)) from error
     except Exception as error:  # whatever the user's code raises
         raise BuildError(
             ("args",), f"{builder.__name__} raised {type(error).__name__}: {' '.join(str(error).split())}"
         ) from error
 
 
-def _with_options(deployment: Deployment, name: str, options: Mapping[str, Any]) -> Deployment:
+def _logging(deployment: Deployment, wanted: WantedApplication) -> Deployment:
+    if wanted.logging_config is None or deployment.settings.get("logging_config") is not None:
+        return deployment
+    try:
+        return deployment.options(logging_config=dict(wanted.logging_config))
+    except RankcoreError as error:
+        raise BuildError(("logging_config",), str(error)) from error
+
+
+def _with_options(deployment: Deployment, name: str, wanted: WantedApplication) -> Deployment:
+    options = wanted.deployments.get(name, {})
     given = dict(options)
     try:
         if given.get("residency") is not None:

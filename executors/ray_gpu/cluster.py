@@ -19,6 +19,7 @@ from executors.engine.backend import ClusterBackend
 from executors.engine.clusters import CLUSTER, ClusterRecovered
 from executors.engine.journal import LenientJournal
 from executors.engine.loop import ClusterLoop
+from executors.engine.recent_notes import RecentNotes
 from executors.maintenance import Maintenance
 from executors.ray_gpu.changes_awaited import Changes
 from executors.ray_gpu.cordons import Cordons
@@ -67,6 +68,7 @@ class ClusterOnRay:
         workers: The processes that have weights which may be COLD.
         cordons: Nodes that nothing new is to come to, or that are to be left.
         replacements: Replicas that are to be replaced by name.
+        notes: The newest of them.
         on_change: Called with the id of a deployment whenever something about it may be new to those who call it.
     """
 
@@ -87,7 +89,7 @@ class ClusterOnRay:
             self.workers,
         )
         self._world = world
-        self._journal = journal
+        self.notes = RecentNotes(journal)
         self._decisions = Decisions(lambda: self.state, world.now)
         self._seen: ClusterState | None = None
         self._is_pumping = False
@@ -160,7 +162,7 @@ class ClusterOnRay:
             view.executor.take_over(view.replica_on_ray(each) for each in replica_ids.get(deployment, ()))
         self.loop = ClusterLoop(CLUSTER, self.backend, first.state)
         self.loop.observer = self._decisions.observe
-        self.loop.start(how, first, self._journal)
+        self.loop.start(how, first, self.notes)
         self._look()
         self.cordons.begin()
         await self.replacements.recover()

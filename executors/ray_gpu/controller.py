@@ -15,6 +15,7 @@ import attrs
 
 from executors import operations
 from executors.deployment_ids import deployment_id, meant_by, split
+from executors.engine.recent_notes import Notes
 from executors.node_reports import node_meant
 from executors.ray_gpu.checkpoint import Checkpoint
 from executors.ray_gpu.cluster import ClusterOnRay
@@ -22,6 +23,7 @@ from executors.ray_gpu.deployment_info import info_of
 from executors.ray_gpu.environment import hold, refer_to, uploaded
 from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError, UnknownNameError, not_one
 from executors.ray_gpu.ids_on_ray import renamed_id
+from executors.ray_gpu.in_force import config_of
 from executors.ray_gpu.journal_place import open_journal
 from executors.ray_gpu.membership import Membership
 from executors.ray_gpu.messages import DeploymentNews, Ingress, LoadReport, Routes, Seen, Version, WatchQuestion
@@ -33,6 +35,7 @@ from executors.ray_gpu.proxies.options import ProxyOptions
 from executors.ray_gpu.ray_deployment import RayDeployment, environment_of
 from executors.ray_gpu.routing_table import routing_of
 from executors.ray_gpu.versions import versions
+from executors.ray_gpu.waiting_line import WaitingLine
 from executors.ray_gpu.warm_workers import WarmWorkers
 from executors.ray_gpu.watched import Watched
 from executors.ray_gpu.watches import Watches
@@ -51,6 +54,7 @@ from rankcore.cluster.names import DeploymentId, application_of
 from rankcore.cluster.planning import ClusterPlan, plan_cluster
 from rankcore.errors import InvalidEventError, InvalidSpecError, RankcoreError
 from rankcore.events import NodeCordoned, NodeDrainRequested, NodeUncordoned, ReplaceRequested, StopRequested
+from rankcore.residency.defragmentation import Proposal, propose_defragmentation
 from rankcore.residency.events import EvictRequested
 from rankcore.residency.levels import Level
 from rankcore.values import ReplicaId
@@ -88,6 +92,7 @@ class Controller:
         epoch = await persist(checkpoint.raise_fence)
         origin = await persist(checkpoint.origin)
         self._world = World(namespace, epoch, checkpoint, origin)
+        self._world.line = WaitingLine(self._world)
         self._world.on_placed = WarmWorkers(self._world).used
         self._journal = open_journal(namespace, journal) if journal is not None else None
         self._proxies = ProxyKeeper(self._world)
@@ -163,6 +168,29 @@ class Controller:
     async def revision(self) -> str:
         """Of what users want, for `apply`."""
         return revision_of(self._cluster.state)
+
+    async def notes(self, after: int) -> Notes:
+        """What was decided after the note of this number of this epoch."""
+        return attrs.evolve(self._cluster.notes.after(after), epoch=self._world.epoch, now=self._world.now())
+
+    async def propose_defragmentation(self, name: str | None) -> Proposal:
+        """Moves that would let weights fit; nothing is moved.
+
+        Args:
+            name: Of the deployment; None: the largest that waits.
+
+        Raises:
+            UnknownNameError: There is no such deployment.
+            InvalidDeploymentError: Its weights are not such that may be COLD.
+        """
+        model = None if name is None else await self.require(name)
+        if model is not None and self._cluster.deployments[model].entry.residency is None:
+            raise InvalidDeploymentError(f"{model} has no residency: its replicas have their weights for life")
+        return propose_defragmentation(self._cluster.state.weights.planner, model)
+
+    async def config(self) -> dict[str, Any]:
+        """What is in force, as a file of applications says it."""
+        return config_of(self._cluster.state.applications, self._cluster.deployments, self._proxies.options)
 
     def _check_name(self, package: "Package", replace: bool) -> None:
         code, name = package.code, package.spec.name
@@ -462,6 +490,7 @@ class Controller:
             left_alone=self._cluster.left_alone,
             memory=memory_of(self._cluster.state),
             revision=revision_of(self._cluster.state),
+            routes={each.route_prefix: name for name, each in self._cluster.state.applications.items() if each.route_prefix},
         )
 
     async def require(self, name: str, application: str | None = None) -> str:
@@ -606,4 +635,4 @@ class Controller:
         return next((found for found in self._cluster.deployments.values() if found.id_on_ray == name), None)
 
     def _info(self, found: RayDeployment, nodes: dict[str, NodeInfo], workers: tuple[WorkerStatus, ...] = ()) -> DeploymentInfo:
-        return info_of(found, self._cluster, self._world, nodes, workers)
+        return info_of(found, self._cluster, self._world, nodes, workers, self._watches.waiting(found.deployment))

@@ -8,11 +8,10 @@ import attrs
 from executors.deployment_ids import deployment_id, problem_of
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.logs.config import logging_config_of
-from executors.ray_gpu.serve_options import SERVE_OPTIONS, in_our_words
+from executors.ray_gpu.serve_options import SERVE_OPTIONS, BackpressureConfig, in_our_words
 from rankcore.checks import DEPLOYMENT_LENGTH_MAX
 
 if TYPE_CHECKING:
-    from executors.ray_gpu.config import BackpressureConfig
     from rankcore.errors import InvalidSpecError
 
 SPEC_OPTIONS = {
@@ -134,10 +133,8 @@ class Deployment:
         return {"num_cpus": 1, **(self.settings.get("ray_actor_options") or {})}
 
     @property
-    def backpressure_config(self) -> "BackpressureConfig":
+    def backpressure_config(self) -> BackpressureConfig:
         """What a client is told of a request that is refused since too many wait."""
-        from executors.ray_gpu.config import BackpressureConfig
-
         return BackpressureConfig(retry_after_s=self.settings.get("retry_after_s"))
 
     def _setting(self, option: str, default: Any) -> Any:

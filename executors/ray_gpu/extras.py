@@ -18,12 +18,15 @@ class RayExtras:
         policy: What of the user's decides how many replicas a load calls for; None: the usual policy does.
         id_on_ray: What it is called in Ray's names and in the store, where that is older than `application/deployment`; None:
             by its id.
+        origin: Of an application's last deployment: where its code is, as a file says it (`import_path`, `args`,
+            `runtime_env`); None: nobody has said.
     """
 
     class_name: str
     spares: int = 0
     policy: PolicySource | None = None
     id_on_ray: str | None = None
+    origin: FrozenJson = None
 
     def to_extras(self) -> FrozenJson:
         """As JSON-like data, for an `EntrySpec`."""

@@ -32,6 +32,7 @@ from rankcore.cluster.events import ApplyRequested
 from rankcore.cluster.residency import ResidencySpec
 from rankcore.cluster.spec import ApplicationSpec, EntrySpec
 from rankcore.errors import InvalidSpecError
+from rankcore.frozen import freeze_json
 from rankcore.routing import RoutingSpec
 
 AUTO = {"min_replicas": 1, "max_replicas": 100}
@@ -47,8 +48,22 @@ NOT_WITH_BUNDLES = {
 
 
 @attrs.frozen
+class Origin:
+    """Where an application's code is, as a file says it."""
+
+    import_path: str
+    args: Mapping[str, Any] = attrs.Factory(dict)
+    runtime_env: Mapping[str, Any] = attrs.Factory(dict)
+
+    def said(self) -> dict[str, Any]:
+        """As JSON-like data, without what is empty."""
+        others = {"args": dict(self.args), "runtime_env": dict(self.runtime_env)}
+        return {"import_path": self.import_path, **{key: each for key, each in others.items() if each}}
+
+
+@attrs.frozen
 class Package:
-    """What the controller's `deploy` takes."""
+    """What the controller's `deploy` takes. `origin`: as in `RayExtras`."""
 
     code: Code
     spec: DeploymentSpec
@@ -59,6 +74,7 @@ class Package:
     autoscaling: AutoscalingSpec | None = None
     scaling_policy: PolicySource | None = None
     residency: ResidencySpec | None = None
+    origin: Origin | None = None
 
     def on_ray(self, id_on_ray: str | None) -> "Package":
         """The same for a deployment that is called otherwise on Ray; None: by its id."""
@@ -73,6 +89,7 @@ class Package:
             spares=self.spares,
             policy=self.scaling_policy,
             id_on_ray=self.code.deployment if older else None,
+            origin=freeze_json(self.origin.said()) if self.origin is not None else None,
         )
         return EntrySpec(
             ranks=self.spec,

@@ -211,6 +211,14 @@ class Replica:
         """How many calls are under way."""
         return self._server.under_way
 
+    async def requests(self) -> list[dict[str, Any]]:
+        """Which they are: see `CallServer.requests`."""
+        return await self._user.run(self._server.requests())
+
+    async def end_request(self, key: str, call_id: int, why: str) -> bool:
+        """End one of them; whether there is such a call."""
+        return await self._user.run(self._server.end_request(key, call_id, why))
+
     async def processors_in_use(self, during_s: float) -> float:
         """What share of this node's processor time is in use, from 0 to 1. Waits so long."""
         return await processors_in_use(during_s)

@@ -95,7 +95,10 @@ def test_what_no_file_can_hold_stays_in_the_code_and_is_said(rankcore, tmp_path)
     [
         (("apps_to_build:app", "apps_to_build:same"), "apps_to_build:same: expected an application with a name of its own"),
         (("apps_to_build:none",), "apps_to_build has no 'none'; it has: "),
-        (("apps_to_build:policy",), "TypeError: policy() missing 1 required"),
+        (
+            ("apps_to_build:policy",),
+            "policy must be what bind() returned, or a function that returns it; found 1",
+        ),
         (("apps_to_build:app", "-o", "nowhere/apps.yaml"), "--output-path: nowhere/apps.yaml cannot be written: "),
     ],
 )

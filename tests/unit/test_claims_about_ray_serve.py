@@ -99,11 +99,11 @@ CLAIMS: dict[str, dict[str, str | tuple[str, ...]]] = {
             CLUSTER + "test_a_replica_asks_for_one_processor_where_nothing_is_said",
         ),
         "only the columns are to be compared": FIGURES,
-        "A file has Ray Serve's config schema": (
+    },
+    "docs/applications.md": {
+        "`rankcore deploy FILE` takes Ray Serve's config schema": (
             HERE + "test_a_file_of_applications_has_the_keys_of_ray_serves_config_as_far_as_it_goes",
-        ),
-        "`target_capacity` of Ray Serve's files are not there": (
-            HERE + "test_a_file_of_applications_has_the_keys_of_ray_serves_config_as_far_as_it_goes",
+            "tests/integration/test_ray_shell.py",
         ),
     },
     "docs/residency.md": {
@@ -112,6 +112,9 @@ CLAIMS: dict[str, dict[str, str | tuple[str, ...]]] = {
         ),
     },
     "docs/requests.md": {
+        "which `except ray.exceptions.RayTaskError` catches too, as in Ray Serve": (
+            "tests/integration/test_ray_serve_programs.py",
+        ),
         "keeps the models that were asked for last, as in Ray Serve": (
             CLUSTER + "test_models_are_kept_by_how_lately_they_were_asked_for",
         ),

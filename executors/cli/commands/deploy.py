@@ -1,5 +1,6 @@
 """`rankcore deploy`: its arguments and its help."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,6 +17,12 @@ def deploy(
             show_default=False,
         ),
     ],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY=VALUE]...", help="For NAME, where it is a function that returns an application.", show_default=False
+        ),
+    ] = None,
     prune: Annotated[
         bool | None,
         typer.Option(
@@ -42,6 +49,13 @@ def deploy(
         ),
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print plan and revision as JSON.")] = False,
+    runtime_env: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Ray's environment for MODULE:NAME, as YAML.", show_default=False)
+    ] = None,
+    runtime_env_json: Annotated[str | None, typer.Option(metavar="JSON", help="The same, as JSON.", show_default=False)] = None,
+    working_dir: Annotated[
+        str | None, typer.Option(metavar="DIR|URI", help="Its working_dir: a folder, or the URI of a .zip.", show_default=False)
+    ] = None,
     namespace: Annotated[str | None, typer.Option(help="Of the controller. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
     address: Address = None,
 ) -> None:
@@ -81,5 +95,8 @@ def deploy(
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     choose_cluster(address)
     from executors.cli.deploy import Asked, deploy
+    from executors.cli.run_options import args_of, environment_of
 
-    deploy(Asked(target, name, replicas, replace, prune, dry_run, wait, expect, as_json, namespace))
+    environment = environment_of(runtime_env, runtime_env_json, working_dir)
+    args = args_of(arguments or ())
+    deploy(Asked(target, name, replicas, replace, prune, dry_run, wait, expect, as_json, namespace, args, environment))

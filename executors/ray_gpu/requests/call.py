@@ -99,6 +99,13 @@ class Wishes:
 ANYWHERE = Wishes()
 
 
+class Submits(Protocol):
+    """A router."""
+
+    def submit(self, call: "Call") -> None:
+        """Begin a call."""
+
+
 class Call:
     """A call under way.
 
@@ -156,7 +163,8 @@ class Call:
             Exception: They cannot be pickled.
         """
         self.packed = pack_call(self.method, arguments, self.about)
-        self.arguments = ray.put(arguments) if self.packed is None else None
+        if self.packed is None:  # without Ray, whom they go to is in this process
+            self.arguments = ray.put(arguments) if ray.is_initialized() else Fetched(None, arguments)
 
     @property
     def given_up(self) -> bool:

@@ -14,7 +14,7 @@ from executors.ray_gpu.requests.response import (
     DeploymentResponse,
     DeploymentResponseGenerator,
 )
-from executors.ray_gpu.requests.routes import router_of
+from executors.ray_gpu.requests.routes import caller_of
 from executors.ray_gpu.requests.tracing import tracer
 
 
@@ -139,7 +139,7 @@ class DeploymentHandle:
         call = Call(self._options.method_name, self._about, wishes)
         if (tracing := tracer()) is not None:
             tracing.follow(call, f"{self._deployment} {call.method}")
-        submit(call, (args, kwargs), router_of(self._namespace, self._deployment))
+        submit(call, (args, kwargs), caller_of(self._namespace, self._deployment))
         return call
 
     def broadcast(self, method_name: str, *args: Any, **kwargs: Any) -> DeploymentBroadcastResponse:

@@ -21,6 +21,8 @@ REPLICAS = {
     ReplicaState.FAILED: "STOPPED",
 }
 """All others are STARTING."""
+NOT_SERVES = ("autoscaling_config",)
+"""Options of deployments whose values are not Serve's, since a policy is named in another way."""
 NONE: dict[str, Any] = {"controller_info": {}, "proxies": {}, "applications": {}, "target_capacity": None}
 """Nothing runs."""
 
@@ -31,7 +33,8 @@ def details(seen: ClusterSeen, api_type: str | None = None) -> dict[str, Any]:
     Args:
         api_type: Only applications that a config has deployed ("declarative"), or only others ("imperative"); None: all.
     """
-    status, configs = seen.status, {each["name"]: each for each in seen.config.get("applications", ())}
+    applications = seen.config.get("applications", ())
+    status, configs = seen.status, {each["name"]: serves_config(each) for each in applications if "import_path" in each}
     prefixes = {own: prefix for prefix, own in seen.ingress.prefixes.items()}
     found = {}
     for name, application in status.applications.items():
@@ -48,6 +51,15 @@ def details(seen: ClusterSeen, api_type: str | None = None) -> dict[str, Any]:
         "applications": found,
         "target_capacity": None,
     }
+
+
+def serves_config(config: dict[str, Any]) -> dict[str, Any]:
+    """An application of a file, without what Serve's schema would refuse; what it does not know it leaves out itself."""
+    deployments = [
+        {key: value for key, value in each.items() if key not in NOT_SERVES and (key != "num_replicas" or value)}
+        for each in config.get("deployments", ())
+    ]
+    return {**config, "deployments": deployments}
 
 
 def application_details(

@@ -203,6 +203,14 @@ class WorkerActor:
         """How many calls are under way."""
         return 0 if self._tenure is None else await self._tenure.load()
 
+    async def requests(self) -> list[dict[str, Any]]:
+        """As `Replica.requests`."""
+        return [] if self._tenure is None else await self._tenure.requests()
+
+    async def end_request(self, key: str, call_id: int, why: str) -> bool:
+        """As `Replica.end_request`."""
+        return self._tenure is not None and await self._tenure.end_request(key, call_id, why)
+
     # -- what callers on other nodes ask, and all whose arguments or results are large; of the tenure that the key names
 
     async def say(self, key: str, number: int, data: bytes) -> None:
