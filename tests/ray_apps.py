@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import os
 import time
 from pathlib import Path
@@ -522,3 +523,18 @@ class NeedsFile:
 
     def __call__(self):
         return "there"
+
+
+@serve.deployment(ray_actor_options=NO_CPU)
+class Chatty:
+    """Logs as users of Ray Serve do."""
+
+    def __init__(self, words="asked for {}"):
+        self.words = words
+
+    async def __call__(self, request=None):
+        logging.getLogger("ray.serve").info(self.words.format(request if isinstance(request, str) else "it"))
+        return "said"
+
+    async def fail(self):
+        raise ValueError("as asked")

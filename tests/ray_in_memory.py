@@ -20,6 +20,7 @@ from executors.ray_gpu.extras import extras_of
 from executors.ray_gpu.packing import Package
 from executors.ray_gpu.proxies.keeper import ProxyKeeper
 from executors.ray_gpu.user_code import Code
+from executors.ray_gpu.waiting_line import WaitingLine
 from executors.ray_gpu.worker import workers
 from executors.ray_gpu.worker.options import MemoryOptions
 from rankcore import DeploymentSpec
@@ -117,6 +118,7 @@ class World:
     def __init__(self, *found):
         self.checkpoint = Store(*found)
         self.numbers = itertools.count(1)
+        self.line = WaitingLine(self)
 
     def now(self):
         return asyncio.get_running_loop().time()

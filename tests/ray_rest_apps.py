@@ -1,6 +1,6 @@
 """What a config of the REST tests imports, in tasks on the cluster."""
 
-import time
+import asyncio
 
 from executors import ray_gpu as serve
 
@@ -10,9 +10,8 @@ class Echo:
     def __call__(self, said):
         return said
 
-    def slow(self, for_s):
-        time.sleep(for_s)
-        return for_s
+    async def waits(self):
+        await asyncio.sleep(600)
 
 
 app = Echo.bind()

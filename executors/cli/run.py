@@ -68,7 +68,7 @@ def run(wanted: RunAsked) -> None:
         origin = Origin(wanted.target, wanted.args, wanted.runtime_env or {})
 
         def deploy(found: "Application", wait: bool, replace: bool) -> None:
-            target = api.RunTarget(found, app_name, wanted.route_prefix, origin)
+            target = api.RunTarget(found, app_name, wanted.route_prefix, origin=origin)
             api.run_many([target], wait=wait, replace=replace, **options)
 
         names = [deployment_id(app_name, each) for each in in_order(application)]

@@ -19,7 +19,8 @@ know of no store: who embeds them keeps their record, as docs/embedding.md says.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from time import perf_counter
 from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar, cast
 
 from executors.base import Executor
@@ -56,11 +57,14 @@ class Loop(Generic[S, E, T]):
     Attributes:
         state: After the last step. Only the loop sets it.
         journal: Where steps are written; None: nowhere. May be exchanged between two steps.
+        observer: Called after each step that was adopted, with its event, what it came to, and how many seconds the first two
+            stages took; it raises nothing. None: nobody watches.
     """
 
     def __init__(self, kind: MachineKind, executor: Backend, state: S, *, journal: Journal | None = None) -> None:
         self.state = state
         self.journal = journal
+        self.observer: Callable[[E, T, float], None] | None = None
         self._kind = kind
         self._executor = executor
         self._executing = False
@@ -94,10 +98,14 @@ class Loop(Generic[S, E, T]):
         """
         if self._executing:
             raise RuntimeError(f"deliver({type(event).__name__}) was called while commands are handed over: use poll()")
+        began = perf_counter()
         result: T = self._kind.step(self.state, event)
         if self.journal is not None:
             self.journal.append(event, result)
+        took_s = perf_counter() - began
         self._follow(result)
+        if self.observer is not None:
+            self.observer(event, result, took_s)
         return result
 
     def check(self, event: E) -> None:

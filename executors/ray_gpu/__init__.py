@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from executors.ray_gpu.http.ingress import ingress
     from executors.ray_gpu.http.options import HttpOptions
     from executors.ray_gpu.log_files import replica_logs
+    from executors.ray_gpu.logs.config import LoggingConfig
     from executors.ray_gpu.process_group import ensure_process_group, torch_env, wait_for_world_change
     from executors.ray_gpu.requests.batching import batch
     from executors.ray_gpu.requests.handle import DeploymentHandle
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
         DeploymentResponse,
         DeploymentResponseGenerator,
     )
+    from executors.ray_gpu.requests.under_way import cancel_request, requests_under_way
     from executors.ray_gpu.rest.options import RestOptions
     from executors.ray_gpu.rest.starting import start_rest, stop_rest
     from executors.ray_gpu.static_placement import StaticPlacementConfig
@@ -114,6 +116,7 @@ _HOMES = {
     "HttpOptions": "executors.ray_gpu.http.options",
     "InvalidCallError": "executors.ray_gpu.errors",
     "InvalidDeploymentError": "executors.ray_gpu.errors",
+    "LoggingConfig": "executors.ray_gpu.logs.config",
     "MemoryOptions": "executors.ray_gpu.worker.options",
     "MissingExtraError": "executors.ray_gpu.errors",
     "NameInUseError": "executors.ray_gpu.errors",
@@ -137,6 +140,7 @@ _HOMES = {
     "UntrustedAddressError": "executors.ray_gpu.errors",
     "VersionMismatchError": "executors.ray_gpu.errors",
     "batch": "executors.ray_gpu.requests.batching",
+    "cancel_request": "executors.ray_gpu.requests.under_way",
     "config_in_force": "executors.ray_gpu.api",
     "LogLine": "executors.log_lines",
     "replica_logs": "executors.ray_gpu.log_files",
@@ -161,6 +165,7 @@ _HOMES = {
     "promote": "executors.ray_gpu.changing",
     "resume": "executors.ray_gpu.changing",
     "replace_replicas": "executors.ray_gpu.changing",
+    "requests_under_way": "executors.ray_gpu.requests.under_way",
     "restart": "executors.ray_gpu.changing",
     "retry": "executors.ray_gpu.changing",
     "rollback": "executors.ray_gpu.changing",
@@ -196,6 +201,7 @@ __all__ = [
     "InvalidCallError",
     "InvalidDeploymentError",
     "LogLine",
+    "LoggingConfig",
     "MemoryOptions",
     "MissingExtraError",
     "NameInUseError",
@@ -219,6 +225,7 @@ __all__ = [
     "UntrustedAddressError",
     "VersionMismatchError",
     "batch",
+    "cancel_request",
     "config_in_force",
     "cordon",
     "delete",
@@ -239,6 +246,7 @@ __all__ = [
     "propose_defragmentation",
     "replace_replicas",
     "replica_logs",
+    "requests_under_way",
     "restart",
     "resume",
     "retry",

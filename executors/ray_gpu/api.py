@@ -34,6 +34,7 @@ from executors.ray_gpu.errors import (
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.ingress import APP
 from executors.ray_gpu.http.options import HttpOptions, checked_prefix
+from executors.ray_gpu.logs.config import LoggingConfig, as_plain, logging_config_of
 from executors.ray_gpu.overview import DeploymentInfo, Status
 from executors.ray_gpu.packing import Origin, Package, wanted_of
 from executors.ray_gpu.proxies.options import ProxyOptions, chosen
@@ -67,6 +68,7 @@ def start(
     http_options: HttpOptions | Mapping[str, Any] | None = None,
     grpc_options: GrpcOptions | Mapping[str, Any] | None = None,
     memory: MemoryOptions | Mapping[str, Any] | None = None,
+    logging_config: LoggingConfig | Mapping[str, Any] | None = None,
 ) -> None:
     """Start the controller, where it does not run yet. `run` does it too.
 
@@ -77,6 +79,8 @@ def start(
         grpc_options: How to serve gRPC, likewise: by the same proxies.
         memory: Which memory of nodes weights that may be COLD use (`Residency`), as `MemoryOptions` or a dict of its fields;
             None: as it is, which is as `MemoryOptions()` has it until somebody says otherwise.
+        logging_config: How proxies log, as `LoggingConfig` or a dict of its fields; others take the place of those that log
+            otherwise, and are started where there are none. None: as it is. How replicas log, `run` and `@deployment` say.
         namespace: Where it and its replicas live; by default $RANKCORE_NAMESPACE, or "rankcore".
         journal: File for everything that happens, on the controller's node; None: no journal.
 
@@ -89,9 +93,10 @@ def start(
         location: Any = getattr(proxy_location, "value", proxy_location)  # Serve's is an enum
         http = attrs.evolve(http or HttpOptions(), location=location)
     places = chosen(MemoryOptions, memory)
+    logs = as_plain(logging_config_of(logging_config))
     if grpc is not None:
         grpc = _importable(grpc)
-    if http is not None or grpc is not None:
+    if http is not None or grpc is not None or logs is not None:
         _check_http_can_be_served()
     for protocol, options in (("HTTP", http), ("gRPC", grpc)):
         if options is not None and (open_door := options.open_door(protocol, options.host, options.port)):
@@ -102,9 +107,10 @@ def start(
     _say_where_journal_is(controller, journal)
     if places is not None:
         ask(controller, "use_memory", places)
-    if http is not None or grpc is not None:
+    if http is not None or grpc is not None or logs is not None:
         before = ask(controller, "proxy_options") or ProxyOptions()
-        _serve_outside(controller, ProxyOptions(http=http or before.http, grpc=grpc or before.grpc), replace=True)
+        wanted = ProxyOptions(http=http or before.http, grpc=grpc or before.grpc, logging=logs or before.logging)
+        _serve_outside(controller, wanted, replace=True)
 
 
 def run(
@@ -116,8 +122,11 @@ def run(
     timeout_s: float | None = None,
     replace: bool = False,
     route_prefix: str | None = None,
+    external_scaler_enabled: bool = False,
     namespace: str | None = None,
     journal: str | None = JOURNAL_IN_LOGS,
+    logging_config: LoggingConfig | Mapping[str, Any] | None = None,
+    _local_testing_mode: bool = False,
 ) -> DeploymentHandle:
     """Deploy an application and wait until it is healthy. What runs already is changed to what is wanted now.
 
@@ -134,7 +143,11 @@ def run(
         replace: Whether a deployment may replace one of another class that has its name, in the same application.
         route_prefix: The path under which HTTP reaches the application, such as "/"; proxies are started where there are
             none yet. None: "/" for a class with `@ingress`, no HTTP for any other.
+        external_scaler_enabled: No deployment of it may scale itself then: `scale` is called from outside, as it may be of any
+            other without `autoscaling_config` too.
         namespace, journal: As for `start`.
+        logging_config: How the replicas of the application log, those of deployments that have one of their own excepted.
+        _local_testing_mode: Run it in this process, on threads, without Ray: for tests. One replica each, and no HTTP.
 
     Returns:
         The handle of the application's last deployment, the one that `target` names.
@@ -148,8 +161,20 @@ def run(
     """
     if not isinstance(target, Application):
         raise InvalidDeploymentError(f"run() takes what bind() returns, got {target!r:.80}: write run(Model.bind())")
+    if _local_testing_mode:
+        from executors.ray_gpu.local_testing import run_here
+
+        return run_here(target, name)
     (handle,) = run_many(
-        [RunTarget(target, name, route_prefix)],
+        [
+            RunTarget(
+                target,
+                name,
+                route_prefix,
+                external_scaler_enabled=external_scaler_enabled,
+                logging_config=logging_config,
+            )
+        ],
         blocking=blocking,
         wait=wait,
         timeout_s=timeout_s,
@@ -166,13 +191,15 @@ class RunTarget:
 
     Attributes:
         target: What `bind` returned.
-        name, route_prefix: As for `run`.
+        name, route_prefix, external_scaler_enabled, logging_config: As for `run`.
         origin: Where a file of applications would find it, for `config_in_force`; None: nobody says.
     """
 
     target: Application
     name: str = DEFAULT_APPLICATION
     route_prefix: str | None = None
+    external_scaler_enabled: bool = False
+    logging_config: LoggingConfig | Mapping[str, Any] | None = None
     origin: Origin | None = None
 
 
@@ -228,8 +255,12 @@ def packages_of(target: RunTarget, namespace: str) -> tuple[tuple[Package, ...],
     Raises:
         InvalidDeploymentError: A name, an option, a class or an argument is not what it may be.
     """
-    packages, handles = packages_in(target.target, target.name, _prefix_of(target), namespace)
+    packages, handles = packages_in(target.target, target.name, _prefix_of(target), namespace, target.logging_config)
     packages[-1] = attrs.evolve(packages[-1], origin=target.origin)
+    if target.external_scaler_enabled and (own := [each for each in packages if each.autoscaling is not None]):
+        raise InvalidDeploymentError(
+            f"external_scaler_enabled cannot be had with autoscaling_config, which {own[0].spec.name} has"
+        )
     return tuple(packages), handles[id(target.target)]
 
 
@@ -311,14 +342,17 @@ def _check_names(names: list[str]) -> None:
             raise InvalidDeploymentError(f"applications must have names of their own, got {name!r} {names.count(name)} times")
 
 
-def status(*, namespace: str | None = None) -> Status:
+def status(*, namespace: str | None = None, timeout_s: float = connection.ANSWER_S) -> Status:
     """What runs, and how it is.
+
+    Args:
+        timeout_s: So long the controller may be silent.
 
     Raises:
         NotRunningError: Neither Ray nor a controller runs.
-        NoAnswerError: The controller has not answered for a minute, nor has another taken its place.
+        NoAnswerError: The controller has not answered in time, nor has another taken its place.
     """
-    status: Status = ask(connection.running(namespace), "status")
+    status: Status = ask(connection.running(namespace, timeout_s), "status", timeout_s=timeout_s)
     return status
 
 

@@ -1,6 +1,7 @@
 """What is sent of an application: its deployments in an order, each with handles in the place of those that it is given."""
 
 import itertools
+from collections.abc import Mapping
 from typing import Any
 
 from executors.deployment_ids import deployment_id
@@ -10,7 +11,7 @@ from executors.ray_gpu.requests.handle import DeploymentHandle
 
 
 def packages_in(
-    target: Application, app_name: str, prefix: str | None, namespace: str
+    target: Application, app_name: str, prefix: str | None, namespace: str, logging: object = None
 ) -> tuple[list[Package], dict[int, DeploymentHandle]]:
     """What is sent of an application: its deployments, those first that others are given handles of; and these."""
     named = in_order(target)
@@ -18,12 +19,13 @@ def packages_in(
     packages = [
         pack(
             each,
-            tuple(_with_handles(value, handles) for value in each.args),
-            {key: _with_handles(value, handles) for key, value in each.kwargs.items()},
+            tuple(with_handles(value, handles) for value in each.args),
+            {key: with_handles(value, handles) for key, value in each.kwargs.items()},
             app_name,
             name,
             route_prefix=prefix if each is target else None,
             is_ingress=each is target,
+            logging=logging,
         )
         for name, each in named.items()
     ]
@@ -60,11 +62,12 @@ def in_order(target: Application) -> dict[str, Application]:
     return named
 
 
-def _with_handles(value: Any, handles: dict[int, DeploymentHandle]) -> Any:
+def with_handles(value: Any, handles: Mapping[int, DeploymentHandle]) -> Any:
+    """An argument of `bind`, with handles in the place of the applications in it, by their `id`."""
     if isinstance(value, Application):
         return handles[id(value)]
     if type(value) in (list, tuple):
-        return type(value)(_with_handles(each, handles) for each in value)
+        return type(value)(with_handles(each, handles) for each in value)
     if type(value) is dict:
-        return {key: _with_handles(each, handles) for key, each in value.items()}
+        return {key: with_handles(each, handles) for key, each in value.items()}
     return value

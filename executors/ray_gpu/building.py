@@ -99,7 +99,7 @@ def _build(wanted: WantedApplication, namespace: str) -> tuple[Package, ...]:
             raise BuildError(("deployments",), not_one("deployment", name, (), named))
     changed = {id(each): _with_options(_logging(each.deployment, wanted), name, wanted) for name, each in named.items()}
     origin = Origin(wanted.import_path, wanted.args, wanted.runtime_env)
-    target = RunTarget(_with_deployments(application, changed, {}), wanted.name, wanted.route_prefix, origin)
+    target = RunTarget(_with_deployments(application, changed, {}), wanted.name, wanted.route_prefix, origin=origin)
     try:
         return packages_of(target, namespace)[0]
     except RankcoreError as error:

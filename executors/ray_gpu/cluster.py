@@ -25,6 +25,8 @@ from executors.ray_gpu.changes_awaited import Changes
 from executors.ray_gpu.cordons import Cordons
 from executors.ray_gpu.discovery import find_replicas, find_workers, kill_replica
 from executors.ray_gpu.ids_on_ray import renamed_id
+from executors.ray_gpu.metrics.of_decisions import Decisions
+from executors.ray_gpu.metrics.publisher import publish
 from executors.ray_gpu.node_news import NodeNews
 from executors.ray_gpu.policy_asker import PolicyAsker
 from executors.ray_gpu.ray_deployment import RayDeployment
@@ -88,6 +90,7 @@ class ClusterOnRay:
         )
         self._world = world
         self.notes = RecentNotes(journal)
+        self._decisions = Decisions(lambda: self.state, world.now)
         self._seen: ClusterState | None = None
         self._is_pumping = False
         self._alarm: asyncio.TimerHandle | None = None
@@ -158,10 +161,12 @@ class ClusterOnRay:
             view = self._add(entry, codes.pop(deployment))
             view.executor.take_over(view.replica_on_ray(each) for each in replica_ids.get(deployment, ()))
         self.loop = ClusterLoop(CLUSTER, self.backend, first.state)
+        self.loop.observer = self._decisions.observe
         self.loop.start(how, first, self.notes)
         self._look()
         self.cordons.begin()
         await self.replacements.recover()
+        publish(self._decisions, Decisions.samples)
 
     def _leave_alone(self, id_on_ray: str, problem: str) -> None:
         LOG.error("%s is not taken over, and its replicas go on: %s", id_on_ray, problem)

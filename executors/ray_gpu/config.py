@@ -13,7 +13,18 @@ import attrs
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.options import HttpOptions
 from executors.ray_gpu.proxies.options import chosen
+from executors.ray_gpu.serve_options import BackpressureConfig, RequestRouterConfig
 from rankcore.autoscaling import AutoscalingSpec
+
+__all__ = [
+    "AutoscalingConfig",
+    "AutoscalingPolicy",
+    "BackpressureConfig",
+    "HTTPOptions",
+    "ProxyLocation",
+    "RequestRouterConfig",
+    "gRPCOptions",
+]
 
 
 class ProxyLocation(StrEnum):
@@ -60,19 +71,3 @@ class AutoscalingPolicy:
     """What decides how many replicas a load calls for."""
 
     policy_function: Any
-
-
-@attrs.frozen(kw_only=True)
-class BackpressureConfig:
-    """What a client is told of a request that is refused since too many wait: when to come back."""
-
-    status_code: int = 503
-    retry_after_s: float | None = None
-
-
-@attrs.frozen(kw_only=True)
-class RequestRouterConfig:
-    """Which replica gets a request: a name that `executors.ray_gpu.serve_options.ROUTERS` has; `routing_policy` has more."""
-
-    request_router_class: Any = None
-    request_router_kwargs: dict[str, Any] = attrs.Factory(dict)

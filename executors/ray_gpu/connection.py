@@ -110,11 +110,15 @@ def _loopback_only() -> None:
     ray_constants.ENABLE_RAY_CLUSTER = False
 
 
-def find_controller(namespace: str) -> Any:
+def find_controller(namespace: str, timeout_s: float = ANSWER_S) -> Any:
     """The controller's handle.
+
+    Args:
+        timeout_s: How long it may take to say its version, where that is not known.
 
     Raises:
         NotRunningError: There is none.
+        NoAnswerError: It does not say its version.
         VersionMismatchError: It is of another version.
     """
     try:
@@ -123,7 +127,7 @@ def find_controller(namespace: str) -> Any:
         raise NotRunningError(
             f"nothing runs in namespace {namespace!r} of this cluster: `rankcore run module:app` or run() deploys something"
         ) from None
-    return _checked(controller)
+    return _checked(controller, timeout_s)
 
 
 def start_controller(namespace: str, journal: str | None) -> Any:
@@ -136,14 +140,15 @@ def start_controller(namespace: str, journal: str | None) -> Any:
     return _checked(detached.started(kind, names.CONTROLLER, namespace, options, namespace, journal))
 
 
-def running(namespace: str | None) -> Any:
+def running(namespace: str | None, timeout_s: float = ANSWER_S) -> Any:
     """The controller of a namespace, in the cluster that is meant; None: of the namespace that is meant where none is named.
 
     Raises:
         NotRunningError: Neither of them runs.
+        NoAnswerError: As `find_controller`.
     """
     connect(start=False)
-    return find_controller(namespace or default_namespace())
+    return find_controller(namespace or default_namespace(), timeout_s)
 
 
 def ask(controller: Any, method: str, *args: object, timeout_s: float = ANSWER_S) -> Any:
@@ -211,11 +216,11 @@ def _no_answer(method: str, waited_s: float, silent_s: float) -> str:
 _known: dict[tuple[str, Any], None] = {}
 
 
-def _checked(controller: Any) -> Any:
+def _checked(controller: Any, timeout_s: float = ANSWER_S) -> Any:
     key = (ray.get_runtime_context().get_job_id(), controller._actor_id)
     if key in _known:
         return controller
-    theirs = ask(controller, "hello")
+    theirs = ask(controller, "hello", timeout_s=timeout_s)
     ours = versions()
     for what, version in ours.items():
         if theirs.get(what) != version:

@@ -35,6 +35,7 @@ from executors.ray_gpu.proxies.options import ProxyOptions
 from executors.ray_gpu.ray_deployment import RayDeployment, environment_of
 from executors.ray_gpu.routing_table import routing_of
 from executors.ray_gpu.versions import versions
+from executors.ray_gpu.waiting_line import WaitingLine
 from executors.ray_gpu.warm_workers import WarmWorkers
 from executors.ray_gpu.watched import Watched
 from executors.ray_gpu.watches import Watches
@@ -91,6 +92,7 @@ class Controller:
         epoch = await persist(checkpoint.raise_fence)
         origin = await persist(checkpoint.origin)
         self._world = World(namespace, epoch, checkpoint, origin)
+        self._world.line = WaitingLine(self._world)
         self._world.on_placed = WarmWorkers(self._world).used
         self._journal = open_journal(namespace, journal) if journal is not None else None
         self._proxies = ProxyKeeper(self._world)

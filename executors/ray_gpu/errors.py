@@ -22,8 +22,8 @@
     │   └── RemoteError             it raised something that cannot be sent; the text has the traceback
     └── ProcessGroupError       a torch process group could not be formed
 
-A call whose user code raises hands that very exception to the caller, with the remote traceback as its cause. All of them are
-names of `executors.ray_gpu`.
+A call whose user code raises hands that exception to the caller, with the remote traceback as its cause; it is a
+`ray.exceptions.RayTaskError` too (`requests.task_errors`). All of them are names of `executors.ray_gpu`.
 """
 
 from collections.abc import Collection, Iterable

@@ -16,6 +16,7 @@ from executors.ray_gpu import environment
 from executors.ray_gpu.declaration import ANY_NUMBER, ROUTING_DEFAULTS, ROUTING_OPTIONS, Application, Deployment, option_of
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.extras import RayExtras
+from executors.ray_gpu.logs.config import as_plain, logging_config_of
 from executors.ray_gpu.process import CAPTURE_CHILD_TASKS
 from executors.ray_gpu.replica import Replica
 from executors.ray_gpu.requests.multiplexing import is_multiplexed
@@ -110,11 +111,13 @@ def pack(
     *,
     route_prefix: str | None = None,
     is_ingress: bool = False,
+    logging: object = None,
 ) -> Package:
     """Pickle the code, name its version, and check the options.
 
     Args:
         name: Of the deployment in its application; None: its own.
+        logging: How replicas log, where the deployment has no `logging_config` of its own.
 
     Raises:
         InvalidDeploymentError: Says which option or object, and what it may be.
@@ -126,9 +129,12 @@ def pack(
     residency = residency_of(deployment.settings, deployment.name)
     weights = residency.measured() if residency is not None else None
     blob = _pickle(deployment, args, dict(kwargs))
+    own_logging = deployment.settings.get("logging_config")
+    logs = as_plain(logging_config_of(logging if own_logging is None else own_logging))
     version = deployment.settings.get("version")
     if version is None:
         declared = weights.declared.encode() if weights is not None else b""
+        declared += repr(sorted(logs.items())).encode() if logs is not None else b""
         version = version_of(blob + source_of(deployment.target) + declared, actor_options)
     before, behind = environment.module_path()
     code = Code(
@@ -144,6 +150,7 @@ def pack(
         sys_path_behind=behind,
         weights=weights.spec.weights if weights is not None else "",
         weights_contents=weights.contents if weights is not None else None,
+        logging=logs,
     )
     autoscaling = autoscaling_of(deployment)
     return Package(

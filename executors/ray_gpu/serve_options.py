@@ -23,6 +23,22 @@ ROUTERS = {"PowerOfTwoChoicesRequestRouter": "power_of_two"}
 ROUTER_OPTIONS = ("request_router_class", "request_router_kwargs")
 
 
+@attrs.frozen(kw_only=True)
+class BackpressureConfig:
+    """What a client is told of a request that is refused since too many wait: when to come back."""
+
+    status_code: int = 503
+    retry_after_s: float | None = None
+
+
+@attrs.frozen(kw_only=True)
+class RequestRouterConfig:
+    """Which replica gets a request: a name that `ROUTERS` has; `routing_policy` has more."""
+
+    request_router_class: Any = None
+    request_router_kwargs: dict[str, Any] = attrs.Factory(dict)
+
+
 def fields_of(given: object) -> object:
     """A config object, of Ray Serve or of `executors.ray_gpu.config`, as a dict of what was given; anything else as it is."""
     kind: Any = type(given)

@@ -101,7 +101,17 @@ def test_a_config_from_serves_command_line_comes_up(client, serve_cli, tmp_path)
     serve_cli("deploy", str(file))
     eventually(client.is_running, "the application runs")
     assert "status: RUNNING" in serve_cli("status", "--name", "shop")
+    assert "import_path: tests.ray_rest_apps:app" in serve_cli("config")
     assert [each["rank"]["rank"] for each in client.get("/api/v1/ranks")] == [0, 1]
+
+
+def test_what_is_in_force_is_a_config_that_changes_nothing(client):
+    config = client.get("/api/v1/config")
+    assert [each["name"] for each in config["applications"]] == ["shop"]
+    status, planned, headers = client.ask("POST", "/api/v1/plan", config)
+    assert (status, planned["changes"]) == (200, [])
+    status, _, after = client.ask("PUT", APPLICATIONS, config, if_match=headers["etag"])
+    assert (status, after["etag"]) == (200, headers["etag"])
 
 
 def test_bad_input_is_one_line_with_its_field_and_the_controller_never_sees_it(client):
@@ -179,6 +189,24 @@ def test_notes_come_as_events_and_whoever_comes_back_misses_none(client):
     assert second[0] != first[-1]
     status, said, _ = client.ask("GET", "/api/v1/notes", last_event_id="nonsense")
     assert (status, said["field"]) == (422, "last-event-id")
+
+
+def test_a_call_under_way_is_shown_with_its_age_and_ended_its_caller_is_told(client):
+    eventually(client.is_running, "the application runs")
+    handle = serve.get_app_handle("shop")
+    response = handle.options(method_name="waits").remote()
+    found = eventually(lambda: client.get("/api/v1/requests?application=shop&older_than_s=0.2")["requests"], "it is shown")
+    (call,) = found
+    assert (call["deployment"], call["method"]) == ("shop/Echo", "waits")
+    assert call["age_s"] >= 0.2
+    status, said, _ = client.ask("DELETE", f"/api/v1/requests/{call['id']}")
+    assert status == 200, said
+    with pytest.raises(serve.CallCancelledError, match="an operator has cancelled this call"):
+        response.result(timeout_s=PATIENCE_S)
+    eventually(lambda: not client.get("/api/v1/requests")["requests"], "it is gone")
+    assert client.ask("DELETE", f"/api/v1/requests/{call['id']}")[0] == 404
+    assert client.ask("DELETE", "/api/v1/requests/nonsense")[0] == 422
+    assert handle.remote("still here").result(timeout_s=PATIENCE_S) == "still here"
 
 
 def test_ten_thousand_reads_ask_the_controller_for_little_and_change_no_decision(client):

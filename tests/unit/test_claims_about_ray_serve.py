@@ -23,6 +23,8 @@ HERE = "tests/unit/test_claims_about_ray_serve.py::"
 
 WHOLE_PAGES = {
     "docs/ray-serve.md": ("tests/integration/test_embedding_in_serve.py", "tests/property/test_ranks_in_serve.py"),
+    "docs/logging.md": ("tests/unit/test_logs.py",),
+    "docs/metrics.md": ("tests/unit/test_metrics.py",),
     "docs/rest.md": ("tests/integration/test_ray_rest.py", "tests/unit/test_rest.py"),
     "docs/serve-compatibility.md": (
         "tests/unit/test_serve_compatibility.py",
@@ -110,6 +112,9 @@ CLAIMS: dict[str, dict[str, str | tuple[str, ...]]] = {
         ),
     },
     "docs/requests.md": {
+        "which `except ray.exceptions.RayTaskError` catches too, as in Ray Serve": (
+            "tests/integration/test_ray_serve_programs.py",
+        ),
         "keeps the models that were asked for last, as in Ray Serve": (
             CLUSTER + "test_models_are_kept_by_how_lately_they_were_asked_for",
         ),
@@ -242,7 +247,7 @@ def test_a_file_of_applications_has_the_keys_of_ray_serves_config_as_far_as_it_g
     assert set(ApplicationConfig.__struct_fields__) <= set(schema.ServeApplicationSchema.model_fields)
     missing = set(schema.DeploymentSchema.model_fields) - {*OPTIONS, "name"}
     assert {each for each in missing if not each.startswith(("placement_group", "gang", "backpressure", "request_router"))} == {
-        "deployment_actors", "logging_config",
+        "deployment_actors",
     }  # fmt: skip
 
 

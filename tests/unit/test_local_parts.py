@@ -26,6 +26,7 @@ from executors.local import LocalExecutor
 from executors.local.answers import Answers
 from executors.local.checkpoint import RECORD, read_record
 from executors.local.controller import Controller, read_status
+from executors.local.door import Door
 from executors.local.fence import Fence, FenceError, ReplacedError
 from executors.local.folders import folder_of, is_locked, lock
 from executors.local.places import DOOR, SAID, Address, DamagedFileError
@@ -453,6 +454,38 @@ def test_who_asks_what_cannot_be_asked_is_told_so_and_holds_up_nobody(tmp_path):
     controller.run_for(0.0)
     controller.stop(PATIENCE_S)
     assert not (tmp_path / DOOR).exists()
+
+
+def test_who_does_not_take_a_long_answer_holds_up_nobody_and_may_take_it_later(tmp_path):
+    door, answer = Door(tmp_path), "x" * 10**7
+    slow, quick = (connected(tmp_path / DOOR, PATIENCE_S) for _ in range(2))
+    slow.sendall(b"all\n")
+    door.serve(lambda line: answer)
+    quick.sendall(b"little\n")
+    door.serve(lambda line: line)
+    assert quick.recv(2**16) == b"little\n"
+    with slow, slow.makefile("rb") as taken:
+        assert len(taken.read()) == len(answer) + 1
+    quick.close()
+    door.close()
+
+
+def test_a_controller_that_cannot_forget_what_was_asked_of_a_node_that_is_gone_ends_with_the_file_that_is_full(
+    tmp_path, monkeypatch
+):
+    spec = DeploymentSpec(name="a/m", target_replicas=0)
+    controller = Controller(tmp_path, "models:app", spec, nodes=("a", "b"))
+    Answers(controller).line('{"verb": "cordon", "arguments": ["b"]}')
+    controller.leave()
+    with monkeypatch.context() as full:
+        full.setattr("executors.local.maintenance_file.write_whole", refuse)
+        with pytest.raises(OSError, match="No space left on device") as caught:
+            Controller(tmp_path, "models:app", spec, nodes=("a",))
+    assert caught.value.filename == str(tmp_path / SAID)
+    assert not is_locked(tmp_path)
+    after = Controller(tmp_path, "models:app", spec, nodes=("a", "b"))
+    assert list(after.maintenance.cordons) == ["b"]
+    after.stop(PATIENCE_S)
 
 
 def test_what_is_said_of_a_node_is_kept_before_it_counts_and_a_line_that_is_damaged_is_left_out(tmp_path, monkeypatch, caplog):

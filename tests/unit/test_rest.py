@@ -74,7 +74,9 @@ class Controller:
         self.status = Remote(lambda: self._count(status))
         self.ingress = Remote(lambda: Ingress({"/shop": "shop/Chat"}, {"shop": "shop/Chat"}))
         self.proxy_options = Remote(lambda: None)
-        self.config = Remote(lambda: {"applications": [{"name": "shop", "import_path": "models:app"}]})
+        idle = {"name": "Chat", "num_replicas": 0, "residency": {"weights": "/w"}, "autoscaling_config": {"policy": "mine"}}
+        shop = {"name": "shop", "import_path": "models:app", "deployments": [idle]}
+        self.config = Remote(lambda: {"applications": [shop, {"name": "imperative", "deployments": []}]})
 
     def _count(self, status):
         self.asked += 1
@@ -91,6 +93,7 @@ class Rest:
         parts = urlsplit(target)
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
         named = {"host": "localhost:8280", "content-type": "application/json"}
+        named |= {"content-length": str(len(raw))} if raw else {}
         named |= {key.replace("_", "-"): value for key, value in headers.items()}
         scope = {
             "type": "http",

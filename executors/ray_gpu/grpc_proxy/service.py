@@ -1,7 +1,9 @@
 """One gRPC call on its way through a proxy. All of it runs on the routers' thread."""
 
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from time import perf_counter
 from typing import Any, NoReturn
 
 import grpc
@@ -20,6 +22,8 @@ from executors.ray_gpu.errors import (
 from executors.ray_gpu.grpc_proxy.capture import Method
 from executors.ray_gpu.http.proxy_app import named
 from executors.ray_gpu.http.refusals import retry_after_s, text_of, trace_of
+from executors.ray_gpu.logs.access import AccessLog
+from executors.ray_gpu.metrics.counts import ProxyCounts
 from executors.ray_gpu.requests.call import Call, Wishes
 from executors.ray_gpu.requests.packing import About
 from executors.ray_gpu.requests.response import DeploymentResponseGenerator, answered_here
@@ -49,15 +53,34 @@ STATUSES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
 """The first that fits; what user code raises is INTERNAL too."""
 
 
+CODES: dict[object, str] = {each.value[0]: each.name for each in grpc.StatusCode}
+"""By the numbers that grpc's contexts keep."""
+
+
+class _Said:
+    """What a call turns out to be about."""
+
+    __slots__ = ("application", "deployment", "request_id")
+
+    def __init__(self) -> None:
+        self.application = self.deployment = self.request_id = ""
+
+
 class Service:
     """Answers the calls of all methods.
 
     Attributes:
         applications: Deployments by the application's name; None: not known yet.
+        access_log: Takes a line for each call; None: there are to be none.
+        counts: Of the calls that were answered.
     """
 
-    def __init__(self, router_of: Callable[[str], Any], request_timeout_s: float | None) -> None:
+    def __init__(
+        self, router_of: Callable[[str], Any], request_timeout_s: float | None, access_log: AccessLog | None = None
+    ) -> None:
         self.applications: Mapping[str, str] | None = None
+        self.access_log = access_log
+        self.counts = ProxyCounts()
         self._router_of = router_of
         self._request_timeout_s = request_timeout_s
 
@@ -66,33 +89,52 @@ class Service:
         if method.is_streaming:
 
             async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
-                call, request_id = await self._begin(method, request, context)
-                try:
-                    async for item in DeploymentResponseGenerator(call):
-                        yield method.write(item)
-                except Exception as error:
-                    await self._abort(context, method, request_id, error)
-                finally:
-                    call.cancel()
+                with self._noted(method, context) as about:
+                    call = await self._begin(method, request, context, about)
+                    try:
+                        async for item in DeploymentResponseGenerator(call):
+                            yield method.write(item)
+                    except Exception as error:
+                        await self._abort(context, method, about.request_id, error)
+                    finally:
+                        call.cancel()
 
             return grpc.unary_stream_rpc_method_handler(stream)
 
         async def unary(request: Any, context: Any) -> Any:
-            call, request_id = await self._begin(method, request, context)
-            try:
-                return method.write(await answered_here(call))
-            except Exception as error:
-                await self._abort(context, method, request_id, error)
-            finally:
-                call.cancel()
+            with self._noted(method, context) as about:
+                call = await self._begin(method, request, context, about)
+                try:
+                    return method.write(await answered_here(call))
+                except Exception as error:
+                    await self._abort(context, method, about.request_id, error)
+                finally:
+                    call.cancel()
 
         return grpc.unary_unary_rpc_method_handler(unary)
 
-    async def _begin(self, method: Method, request: bytes, context: Any) -> tuple[Call, str]:
+    @contextmanager
+    def _noted(self, method: Method, context: Any) -> Iterator["_Said"]:
+        """Count a call, and write it down where that is wanted, once it is over."""
+        began, about = perf_counter(), _Said()
+        self.counts.ongoing += 1
+        try:
+            yield about
+        finally:
+            self.counts.ongoing -= 1
+            latency_s, code = perf_counter() - began, context.code()
+            status = CODES.get(code, getattr(code, "name", "OK"))
+            path = f"/{method.service}/{method.name}"
+            self.counts.answered(about.application, about.deployment, path, status, latency_s)
+            if self.access_log is not None:
+                self.access_log.note("GRPC", path, status, latency_s, about.request_id)
+
+    async def _begin(self, method: Method, request: bytes, context: Any, noted: "_Said") -> Call:
         said = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
-        request_id = named(said.get(REQUEST_ID))
+        noted.request_id = request_id = named(said.get(REQUEST_ID))
         context.set_trailing_metadata(((REQUEST_ID, request_id),))
-        deployment = await self._deployment(said.get(APPLICATION), context)
+        noted.deployment = deployment = await self._deployment(said.get(APPLICATION), context)
+        noted.application = deployment.partition("/")[0]
         try:
             message = method.read(request)
         except Exception:
@@ -107,7 +149,7 @@ class Service:
             self._router_of(deployment).submit_here(call)
         except Exception as error:
             await self._abort(context, method, request_id, error)
-        return call, request_id
+        return call
 
     async def _deployment(self, application: str | None, context: Any) -> str:
         if self.applications is None:

@@ -39,7 +39,11 @@ SCOPE_KEYS = (
     "type", "asgi", "http_version", "method", "scheme", "path", "raw_path", "query_string", "root_path", "headers", "client",
     "server", "subprotocols", "extensions",
 )  # fmt: skip
+SAID_STATUS = "rankcore.status"
+"""In the scope of a request: what its client was answered."""
 STARTS = ("http.response.start", "websocket.accept", "websocket.http.response.start")
+SWITCHED = 101
+"""The status of a websocket that was accepted."""
 MODEL_HEADER = b"serve_multiplexed_model_id"
 """As in Ray Serve."""
 
@@ -241,6 +245,7 @@ class Exchange:
             headers = [header for header in message.get("headers", ()) if header[0].lower() != b"x-request-id"]
             message["headers"] = [*headers, (b"x-request-id", self._request_id.encode())]
             self._begun = True
+            self._scope[SAID_STATUS] = message.get("status", SWITCHED)
         elif message["type"] == "websocket.close":
             self._begun = True  # a refusal, if it was not accepted
         await self._send(message)
@@ -395,6 +400,7 @@ class Exchange:
 
 async def refuse(scope: Message, send: Any, refusal: Refusal, request_id: str) -> None:
     """Answer with an error what was not answered yet: a websocket too, instead of accepting it."""
+    scope[SAID_STATUS] = refusal.status
     body = refusal.text.encode()
     headers = [
         (b"content-type", b"text/plain; charset=utf-8"),

@@ -99,6 +99,13 @@ class Wishes:
 ANYWHERE = Wishes()
 
 
+class Submits(Protocol):
+    """A router."""
+
+    def submit(self, call: "Call") -> None:
+        """Begin a call."""
+
+
 class Call:
     """A call under way.
 
@@ -113,6 +120,7 @@ class Call:
         source: Has more input for the call, where it asks for it; None: there is none.
         statuses: Takes how the deployment stands meanwhile; None: nobody wants to know.
         request_id: Of the router that has it, and of no other.
+        arrived_at: At that router, on the clock of its loop.
     """
 
     __slots__ = (
@@ -122,6 +130,7 @@ class Call:
         "answer",
         "answers",
         "arguments",
+        "arrived_at",
         "method",
         "packed",
         "request_id",
@@ -140,6 +149,7 @@ class Call:
         self.answer = _AnswerFuture(self)
         self.answers: dict[int | None, Answer] = {}
         self.request_id = -1
+        self.arrived_at = 0.0
         self.stream: Sink | None = ReceivedStream() if about.stream else None
         self.source: Source | None = None
         self.statuses: StatusSink | None = None
@@ -153,7 +163,8 @@ class Call:
             Exception: They cannot be pickled.
         """
         self.packed = pack_call(self.method, arguments, self.about)
-        self.arguments = ray.put(arguments) if self.packed is None else None
+        if self.packed is None:  # without Ray, whom they go to is in this process
+            self.arguments = ray.put(arguments) if ray.is_initialized() else Fetched(None, arguments)
 
     @property
     def given_up(self) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from ray.exceptions import RaySystemError, RayTaskError
 
+from executors.ray_gpu.requests.actors import worker_id
 from executors.ray_gpu.requests.call import Call, Fetched
 from executors.ray_gpu.requests.frames import (
     CALL,
@@ -109,7 +110,7 @@ class Channel:
 
     def __init__(self, replica_id: str, listener: Listener, find_actor: Callable[[], Awaitable[Any]]) -> None:
         self.replica_id = replica_id
-        self.key = key_of(replica_id, uuid.uuid4().hex)
+        self.key = key_of(replica_id, worker_id(), uuid.uuid4().hex)
         self.open = True
         self.is_lost = False
         self._grants: list[tuple[int, int]] = []

@@ -5,25 +5,18 @@ References to objects of Ray are sent as they are; the replica waits for them, a
 
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any
 
 import ray
 
 from executors.ray_gpu.errors import CallCancelledError
-from executors.ray_gpu.requests.call import Answer, Call
+from executors.ray_gpu.requests.call import Answer, Call, Submits
 from executors.ray_gpu.requests.frames import LARGE
 from executors.ray_gpu.requests.packing import Arguments, Reference
 from executors.ray_gpu.requests.response import DeploymentResponse, open_answer
 
 NOT_YET = (DeploymentResponse, ray.ObjectRef)
 """What stands for a value that may not be there yet."""
-
-
-class Submits(Protocol):
-    """A router."""
-
-    def submit(self, call: Call) -> None:
-        """Begin a call."""
 
 
 def submit(call: Call, arguments: Arguments, router: Submits) -> None:

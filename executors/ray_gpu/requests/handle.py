@@ -14,7 +14,7 @@ from executors.ray_gpu.requests.response import (
     DeploymentResponse,
     DeploymentResponseGenerator,
 )
-from executors.ray_gpu.requests.routes import router_of
+from executors.ray_gpu.requests.routes import caller_of
 
 
 @attrs.frozen(kw_only=True)
@@ -136,7 +136,7 @@ class DeploymentHandle:
 
     def _begin(self, wishes: Wishes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         call = Call(self._options.method_name, self._about, wishes)
-        submit(call, (args, kwargs), router_of(self._namespace, self._deployment))
+        submit(call, (args, kwargs), caller_of(self._namespace, self._deployment))
         return call
 
     def broadcast(self, method_name: str, *args: Any, **kwargs: Any) -> DeploymentBroadcastResponse:

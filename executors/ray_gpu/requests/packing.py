@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from executors.ray_gpu.errors import RemoteError, RemoteTraceback
 from executors.ray_gpu.requests.frames import ERROR, LARGE, VALUE
 from executors.ray_gpu.requests.pieces import PIECE_BYTES, Body, TooLargeError, dumped, loaded
+from executors.ray_gpu.requests.task_errors import as_task_error
 
 LARGE_BYTES = 4 * 1024 * 1024
 PLAIN = frozenset({int, float, bool, type(None)})
@@ -104,11 +105,12 @@ def unpack(kind: int, payload: Body) -> Any:
     """The result of a call.
 
     Raises:
-        Exception: What the user's code raised, with the remote traceback as its cause.
+        Exception: What the user's code raised, with the remote traceback as its cause; a `RayTaskError` too.
     """
     if kind == VALUE:
         return loaded(payload)
     error, trace = unpack_error(payload)
+    error = as_task_error(error, trace)
     try:
         raise error from (RemoteTraceback(trace) if trace else None)
     finally:

@@ -24,6 +24,7 @@ from executors.ray_gpu.errors import (
     UnavailableError,
 )
 from executors.ray_gpu.messages import UNAVAILABLE, CallStatus, DeploymentNews, Routes, Seen, Version
+from executors.ray_gpu.metrics.counts import RouterCounts
 from executors.ray_gpu.requests.call import Answer, Call
 from executors.ray_gpu.requests.channel import Attempt, Channel
 from executors.ray_gpu.requests.frames import ERROR, PARTS, REFUSED
@@ -78,10 +79,12 @@ class Router:
         report_every_s: How often the controller wants to know how many calls wait; None: only where there is no replica.
         unserved: How many calls wait while there is no replica, as far as is known.
         when_unserved: Called when that has changed; None: nobody wants to know.
+        counts: Of the calls that it was given.
     """
 
     def __init__(self, namespace: str, deployment: str, node_id: str, loop: asyncio.AbstractEventLoop) -> None:
         self.gone = False
+        self.counts = RouterCounts()
         self._loop = loop
         self._core = routing.Router(RoutingSpec(name=deployment, by_credits=True), at=loop.time(), explains=False, opened=False)
         self._submitted: deque[Call] = deque()
@@ -149,7 +152,7 @@ class Router:
             return
         if self._gone_because is not None:
             return call.fail(copy(self._gone_because))
-        now = self._loop.time()
+        call.arrived_at = now = self._loop.time()
         call.request_id = next(self._ids)
         self._calls[call.request_id] = call
         wishes = call.wishes
@@ -333,6 +336,10 @@ class Router:
 
     def _dispatch(self, command: Dispatch | Retry) -> None:
         call = self._calls[command.request_id]
+        if type(command) is Dispatch:
+            self.counts.waits.add(self._loop.time() - call.arrived_at)
+        else:
+            self.counts.retried += 1
         self._ways.current[command.replica_id].send(Attempt(call, command.attempt, command.part))
 
     def _stop(self, command: StopAttempt) -> None:
@@ -350,6 +357,8 @@ class Router:
         if command.kind is FailureKind.RAISED:
             call.finish(call.answers[command.part])
         else:
+            if command.kind is not None:
+                self.counts.refuse("lost")
             call.fail(self._error_of(command))
 
     def _fail_part(self, command: FailPart) -> None:
@@ -362,12 +371,15 @@ class Router:
         return ReplicaGoneError(command.reason)
 
     def _reject(self, command: Reject) -> None:
+        self.counts.refuse("overloaded")
         self._calls.pop(command.request_id).fail(OverloadedError(command.reason, command.retry_after_s))
 
     def _decline(self, command: Decline) -> None:
+        self.counts.refuse("unavailable")
         self._calls.pop(command.request_id).fail(UnavailableError(command.reason, command.retry_after_s))
 
     def _expire(self, command: Expire) -> None:
+        self.counts.refuse("deadline")
         self._calls.pop(command.request_id).fail(DeadlineError(command.reason))
 
     def _forget(self, command: Forget) -> None:

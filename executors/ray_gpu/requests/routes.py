@@ -7,12 +7,16 @@ one that is silent for a moment, and wait for it as long as they may whenever th
 import asyncio
 import atexit
 import threading
+from functools import partial
 from typing import Any
 
 import ray
 
 from executors.ray_gpu.errors import NotRunningError
+from executors.ray_gpu.metrics.of_requests import of_router
+from executors.ray_gpu.metrics.publisher import publish
 from executors.ray_gpu.requests.actors import connection
+from executors.ray_gpu.requests.call import Submits
 from executors.ray_gpu.requests.caller import CallingProcess
 from executors.ray_gpu.requests.loops import new_loop
 from executors.ray_gpu.requests.router import Router
@@ -22,6 +26,7 @@ END_S = 2.0
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
 _routers: dict[tuple[str, str], Router] = {}
+_here: dict[tuple[str, str], Submits] = {}
 _processes: dict[str, CallingProcess] = {}
 """By namespace."""
 _cluster: Any = None  # which connection to Ray the routers belong to
@@ -80,6 +85,16 @@ def routing_loop() -> asyncio.AbstractEventLoop:
         return _running_loop()
 
 
+def serve_here(namespace: str, deployment: str, router: Submits) -> None:
+    """Let this process's handles of a deployment call that router, which needs no cluster."""
+    _here[namespace, deployment] = router
+
+
+def caller_of(namespace: str, deployment: str) -> Submits:
+    """What takes the calls of this process's handles of a deployment."""
+    return _here.get((namespace, deployment)) or router_of(namespace, deployment)
+
+
 def router_of(namespace: str, deployment: str) -> Router:
     """The router of a deployment; the first one of a process starts the thread."""
     global _cluster
@@ -102,4 +117,5 @@ def router_of(namespace: str, deployment: str) -> Router:
             if namespace not in _processes:
                 _processes[namespace] = CallingProcess(namespace, cluster)
             asyncio.run_coroutine_threadsafe(_processes[namespace].add(deployment, router), loop)
+            publish(router, partial(of_router, deployment))
         return router

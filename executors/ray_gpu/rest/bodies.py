@@ -97,6 +97,15 @@ class RanksQuery(Struct, forbid_unknown_fields=True):
     deployment: str | None = None
 
 
+class RequestsQuery(Struct, forbid_unknown_fields=True):
+    """Only of this application or deployment, of this name, and at least so old."""
+
+    application: str | None = None
+    deployment: str | None = None
+    request_id: str | None = None
+    older_than_s: Annotated[float, Meta(ge=0)] = 0.0
+
+
 class JournalQuery(Struct, forbid_unknown_fields=True):
     """From which place on; none: from the beginning of the newest file. And how many lines at most."""
 
@@ -118,6 +127,8 @@ async def read_body(request: Request) -> bytes:
     Raises:
         Problem: It is none, or too large.
     """
+    if "content-length" not in request.headers and "transfer-encoding" not in request.headers:
+        return b""  # as most readers' requests
     kind = request.headers.get("content-type", "")
     body = bytearray()
     try:

@@ -12,6 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from executors.deployment_ids import deployment_id
+from executors.ray_gpu.metrics.scrape import scrape
+from executors.ray_gpu.overview import DeploymentInfo
+from executors.ray_gpu.requests import under_way
 from executors.ray_gpu.rest import bodies, journal_file, notes, serve_json, writing
 from executors.ray_gpu.rest.bodies import NoQuery
 from executors.ray_gpu.rest.cluster_view import ClusterSeen, ClusterView, NothingRunsError
@@ -113,6 +116,11 @@ async def _of_deployment(verb: str, asked: RestRequest) -> Response:
 # -- ours
 
 
+async def _metrics(asked: RestRequest) -> Response:
+    page, content_type = await scrape()
+    return Response(page, headers={"content-type": content_type})
+
+
 async def _health(asked: RestRequest) -> Response:
     return Response("success", media_type="text/plain")
 
@@ -131,8 +139,8 @@ async def _config(asked: RestRequest) -> Response:
     return answered(seen.config, etag=etag(seen.status.revision))
 
 
-async def _ranks(asked: RestRequest) -> Response:
-    seen, whose = await asked.view.look(), asked.query
+def _meant(seen: ClusterSeen, whose: bodies.RanksQuery | bodies.RequestsQuery) -> list[DeploymentInfo]:
+    """Of these an application or a deployment, or all."""
     infos = [
         each
         for each in seen.status.deployments.values()
@@ -142,6 +150,11 @@ async def _ranks(asked: RestRequest) -> Response:
         if getattr(whose, field) is not None and not infos:
             there_are = ", ".join(seen.status.deployments) or "none"
             raise Problem(404, f"{field}: there is no {getattr(whose, field)!r:.80}; there is: {there_are}", field)
+    return infos
+
+
+async def _ranks(asked: RestRequest) -> Response:
+    infos = _meant(await asked.view.look(), asked.query)
     return answered(
         [
             {"application": each.app_name, "deployment": each.own_name, "world_size": each.world_size, **attrs.asdict(replica)}
@@ -149,6 +162,24 @@ async def _ranks(asked: RestRequest) -> Response:
             for replica in each.replicas
         ]
     )
+
+
+async def _requests(asked: RestRequest) -> Response:
+    seen, query = await asked.view.look(), asked.query
+    infos = {each.name: each for each in _meant(seen, query)}
+    found = await asyncio.to_thread(under_way.calls_in, attrs.evolve(seen.status, deployments=infos))
+    calls = [
+        attrs.asdict(each)
+        for each in found.calls
+        if query.request_id in (None, each.request_id) and each.age_s >= query.older_than_s
+    ]
+    waiting = {name: each.waiting for name, each in infos.items()}
+    return answered({"requests": calls, "waiting": waiting, "silent": found.silent})
+
+
+async def _cancel(asked: RestRequest) -> Response:
+    await asked.writer.act(writing.cancel, asked.path["request"])
+    return answered({})
 
 
 async def _nodes(asked: RestRequest) -> Response:
@@ -253,6 +284,8 @@ ENDPOINTS: tuple[RestEndpoint, ...] = (
     RestEndpoint("GET", "/api/v1/status", _status, "What runs: what `rankcore status --json` prints"),
     RestEndpoint("GET", "/api/v1/config", _config, "What is in force, as a file of applications"),
     RestEndpoint("GET", "/api/v1/ranks", _ranks, "Who has which rank", query=bodies.RanksQuery),
+    RestEndpoint("GET", "/api/v1/requests", _requests, "Calls under way, with their age", query=bodies.RequestsQuery),
+    RestEndpoint("DELETE", "/api/v1/requests/{request}", _cancel, "End a call, whose caller is told"),
     RestEndpoint("GET", "/api/v1/nodes", _nodes, "Nodes that are cordoned, memory for weights, proxies"),
     RestEndpoint("POST", "/api/v1/plan", _plan, "What a config would bring; nothing changes", dict, checks=False),
     RestEndpoint("GET", "/api/v1/journal", _journal, "Lines of the journal", query=bodies.JournalQuery),
@@ -265,5 +298,6 @@ ENDPOINTS: tuple[RestEndpoint, ...] = (
         RestEndpoint("POST", f"/api/v1/replicas/{verb}", partial(_of_replicas, verb), f"{verb} replicas by name", body)
         for verb, (body, _) in writing.OF_REPLICAS.items()
     ),
+    RestEndpoint("GET", "/metrics", _metrics, "Metrics of all nodes, for Prometheus"),
     RestEndpoint("GET", HEALTH, _health, "Whether this server is up; needs no token"),
 )

@@ -9,30 +9,9 @@ from executors.ray_gpu import names
 from executors.ray_gpu.overview import DeploymentInfo, ReplicaStatus
 from executors.ray_gpu.proxies.info import ProxyInfo
 from executors.ray_gpu.rest.cluster_view import ClusterSeen
-from rankcore import DeploymentStatus as Ours
+from executors.ray_gpu.serve_statuses import DEPLOYMENTS, application_status
 from rankcore import ReplicaState
 
-DEPLOYMENTS = {
-    Ours.UPDATING: ("UPDATING", "CONFIG_UPDATE_STARTED"),
-    Ours.UPSCALING: ("UPSCALING", "CONFIG_UPDATE_STARTED"),
-    Ours.DOWNSCALING: ("DOWNSCALING", "CONFIG_UPDATE_STARTED"),
-    Ours.RECOVERING: ("UPDATING", "UNSPECIFIED"),
-    Ours.HEALTHY: ("HEALTHY", "CONFIG_UPDATE_COMPLETED"),
-    Ours.UNHEALTHY: ("UNHEALTHY", "HEALTH_CHECK_FAILED"),
-    Ours.DEPLOY_FAILED: ("DEPLOY_FAILED", "REPLICA_STARTUP_FAILED"),
-    Ours.DELETING: ("UPDATING", "DELETING"),
-    Ours.DELETED: ("UPDATING", "DELETING"),
-}
-"""Serve's status of a deployment, and its word for what has led there."""
-APPLICATIONS = (
-    ("DELETING", frozenset({Ours.DELETING, Ours.DELETED})),
-    ("DEPLOY_FAILED", frozenset({Ours.DEPLOY_FAILED})),
-    ("UNHEALTHY", frozenset({Ours.UNHEALTHY})),
-    ("DEPLOYING", frozenset({Ours.UPDATING, Ours.RECOVERING})),
-)
-"""An application's status is the first of these that one of its deployments has, else RUNNING; a healthy one that is scaled is
-RUNNING, as in Serve. It is DELETING once all of its deployments are.
-"""
 REPLICAS = {
     ReplicaState.RUNNING: "RUNNING",
     ReplicaState.RECONFIGURING: "UPDATING",
@@ -42,6 +21,8 @@ REPLICAS = {
     ReplicaState.FAILED: "STOPPED",
 }
 """All others are STARTING."""
+NOT_SERVES = ("autoscaling_config",)
+"""Options of deployments whose values are not Serve's, since a policy is named in another way."""
 NONE: dict[str, Any] = {"controller_info": {}, "proxies": {}, "applications": {}, "target_capacity": None}
 """Nothing runs."""
 
@@ -52,7 +33,8 @@ def details(seen: ClusterSeen, api_type: str | None = None) -> dict[str, Any]:
     Args:
         api_type: Only applications that a config has deployed ("declarative"), or only others ("imperative"); None: all.
     """
-    status, configs = seen.status, {each["name"]: each for each in seen.config.get("applications", ())}
+    applications = seen.config.get("applications", ())
+    status, configs = seen.status, {each["name"]: serves_config(each) for each in applications if "import_path" in each}
     prefixes = {own: prefix for prefix, own in seen.ingress.prefixes.items()}
     found = {}
     for name, application in status.applications.items():
@@ -69,6 +51,15 @@ def details(seen: ClusterSeen, api_type: str | None = None) -> dict[str, Any]:
         "applications": found,
         "target_capacity": None,
     }
+
+
+def serves_config(config: dict[str, Any]) -> dict[str, Any]:
+    """An application of a file, without what Serve's schema would refuse; what it does not know it leaves out itself."""
+    deployments = [
+        {key: value for key, value in each.items() if key not in NOT_SERVES and (key != "num_replicas" or value)}
+        for each in config.get("deployments", ())
+    ]
+    return {**config, "deployments": deployments}
 
 
 def application_details(
@@ -88,14 +79,6 @@ def application_details(
         "deployments": {each.own_name: deployment_details(each) for each in deployments},
         "external_scaler_enabled": True,
     }
-
-
-def application_status(statuses: set[Ours]) -> str:
-    """Of an application, by those of its deployments."""
-    for name, which in APPLICATIONS:
-        if statuses <= which if name == "DELETING" else statuses & which:
-            return name
-    return "RUNNING"
 
 
 def deployment_details(info: DeploymentInfo) -> dict[str, Any]:

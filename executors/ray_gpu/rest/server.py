@@ -19,6 +19,8 @@ from executors.ray_gpu.versions import versions
 LOG = logging.getLogger(__name__)
 
 BIND_AGAIN_S = 1.0
+BEHIND = 5
+"""So far this process stands behind those that decide and answer calls, where a node has no processor to spare."""
 
 
 class RestServer:
@@ -26,6 +28,7 @@ class RestServer:
 
     async def __init__(self, namespace: str, options: str) -> None:  # type: ignore[misc]
         """Listen, and begin to serve."""
+        os.nice(BEHIND)
         self._options = options
         chosen = RestOptions.of_json(options)
         view = ClusterView(partial(controller_of, namespace), ray.get_runtime_context().get_node_id())

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from executors.apps import packing
 from executors.ray_gpu import api, changing
 from executors.ray_gpu.errors import ConflictError, NotRunningError
+from executors.ray_gpu.requests import under_way
 from executors.ray_gpu.rest import bodies
 from executors.ray_gpu.rest.cluster_view import ClusterView
 from executors.ray_gpu.rest.problems import Problem
@@ -46,6 +47,11 @@ OF_REPLICAS: dict[str, tuple[type[Any], Callable[..., Any]]] = {
     "replace": (bodies.ReplaceBody, lambda _, said, ns: changing.replace_replicas(
         said.replica_ids, deadline_s=said.deadline_s, namespace=ns)),
 }  # fmt: skip
+
+
+def cancel(request: str, namespace: str) -> None:
+    """End a call that is under way."""
+    under_way.cancel_request(request, namespace=namespace)
 
 
 class Writer:
