@@ -197,13 +197,13 @@ def _our_router() -> Names:
 
 
 def _our_file() -> Names:
-    from executors.cli.apps_file import AppsConfig
+    from executors.apps.file import AppsConfig
 
     return dict.fromkeys(AppsConfig.__struct_fields__, NO_DEFAULT)
 
 
 def _our_application() -> Names:
-    from executors.cli.apps_file import ApplicationConfig
+    from executors.apps.file import ApplicationConfig
 
     return dict.fromkeys(ApplicationConfig.__struct_fields__, NO_DEFAULT)
 

@@ -1,21 +1,28 @@
 """Finds the application that a command line names: MODULE:APP, or path/file.py:app. Needs no cluster library."""
 
 import importlib
+import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from executors.ray_gpu.declaration import Application, Deployment
 from executors.shadowing import hidden, warning_of
 
+ARGS_VARIABLE = "RANKCORE_APPLICATION_ARGS"
+"""Of local replicas: what a function that returns their application is called with, as JSON."""
+
 
 class LoadError(Exception):
     """It cannot be had; the text says why, in one line."""
 
 
-def load_application(target: str) -> Application:
+def load_application(target: str, args: Mapping[str, Any] | None = None) -> Application:
     """The application that MODULE:APP names. Its folder, and this one, become places where modules are found.
+
+    Args:
+        args: For a function that returns it; see `arguments_for`.
 
     Raises:
         LoadError: It is not there, cannot be imported, or is something else.
@@ -26,10 +33,41 @@ def load_application(target: str) -> Application:
     if isinstance(found, Deployment):
         raise LoadError(f"{target} is a deployment, not an application: write `app = {name}.bind()`")
     if not isinstance(found, Application) and callable(found):
-        found = _guarded(place, found)
+        builder = found
+        found = _guarded(place, lambda: builder(*arguments_for(builder, args or {})))
+    elif args:
+        raise LoadError(f"{target} takes no arguments: it is no function that returns an application")
     if not isinstance(found, Application):
         raise LoadError(f"{target} must be what bind() returned, or a function that returns it; found {found!r:.80}")
     return found
+
+
+def arguments_for(builder: Callable[..., Any], args: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What a function that returns an application is called with, as in Ray Serve: a dict, or the pydantic model that its
+    argument is annotated with; nothing, where it has no argument.
+
+    Raises:
+        LoadError: It takes none, and some were given.
+        Exception: What the model raises, of arguments that it does not take.
+    """
+    parameters = tuple(inspect.signature(builder, eval_str=True).parameters.values())
+    if not parameters:
+        if args:
+            raise LoadError(f"{builder.__name__} takes none")
+        return ()
+    validate = getattr(parameters[0].annotation, "model_validate", None)
+    return (validate(dict(args)) if validate is not None else dict(args),)
+
+
+def forget_modules_of(folder: Path) -> None:
+    """Modules whose files are in a folder, or below, are imported anew when they are asked for."""
+    importlib.invalidate_caches()
+    inside = folder.resolve()
+    for name, module in tuple(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if name != "__main__" and file is not None and Path(file).resolve().is_relative_to(inside):
+            if not {"site-packages", "dist-packages"} & set(Path(file).parts):
+                del sys.modules[name]
 
 
 def load_object(target: str, expected: str = "MODULE:NAME, such as package.module:models or path/file.py:models") -> Any:
@@ -73,9 +111,11 @@ def _guarded(place: str, act: Callable[[], Any]) -> Any:
         if (error.name or "").startswith("executors.") and (other := hidden()) is not None:
             raise LoadError(f"{place} cannot be imported: {error}; {warning_of(other)}") from error
         raise LoadError(f"{place} cannot be imported: {error}") from error
+    except LoadError:
+        raise
     except Exception as error:
         frame = error.__traceback__
         while frame is not None and frame.tb_next is not None:
             frame = frame.tb_next
         where = f"{frame.tb_frame.f_code.co_filename}:{frame.tb_lineno}" if frame is not None else place
-        raise LoadError(f"{where}: {type(error).__name__}: {error}") from error
+        raise LoadError(f"{where}: {type(error).__name__}: {' '.join(str(error).split())}") from error

@@ -9,7 +9,7 @@ from executors.ray_gpu.errors import UnknownNameError, not_one
 from executors.ray_gpu.overview import CordonedNode, ReplicaOnNode
 from rankcore import ReplicaState
 from rankcore.cluster.state import ClusterState, Entry
-from rankcore.events import NodeCordoned, NodeDrainRequested, NodeUncordoned
+from rankcore.events import NodeDrainRequested, NodeUncordoned
 from rankcore.state import Replica
 from rankcore.values import NodeId, ReplicaId, age_key
 
@@ -43,11 +43,6 @@ def node_meant(name: str, addresses: Mapping[NodeId, str]) -> NodeId:
         there_are = (f"{each} ({address})" if address else each for each, address in addresses.items())
         raise UnknownNameError(not_one("node", name, found, there_are))
     return found[0]
-
-
-def says_more(event: NodeCordoned | NodeDrainRequested, known: NodeCordoned | NodeDrainRequested | None) -> bool:
-    """Whether this counts beside what was said before of its node: a cordon takes nothing of a drain back."""
-    return isinstance(event, NodeDrainRequested) or not isinstance(known, NodeDrainRequested)
 
 
 def report(node_id: NodeId, place: Place, state: ClusterState, now: float, deployments: Iterable[Shown]) -> CordonedNode:

@@ -7,7 +7,8 @@ persistent map is an object in key order, or a list of [key, value] pairs in key
 equal values have equal texts, whatever PYTHONHASHSEED is, and the fingerprint of a text can stand for its value. (1 and
 1.0 are equal, but each keeps its text: what the core writes into a note may show the difference.)
 
-Which texts outlive the release that wrote them is said by their class, with `__stored__ = True`: specs and records.
+Which texts outlive the release that wrote them is said by their class, with `__stored__ = True`: specs, records, and the
+events that are kept until they are over: cordons, drains, replacements by name.
 
 - Theirs have a "format", [major, minor]. A field that is missing reads as its default, so fields can be added: one that is
   declared with `metadata=since(5, n)` is not written while it is at its default, and a text without it stays as it was. That
@@ -48,8 +49,8 @@ __all__ = [
     "write_object",
 ]
 
-FORMAT: Format = (5, 1)
-"""Of the texts that are stored: specs and records. tests/golden/schema.json has them, and a test says which change is legal."""
+FORMAT: Format = (5, 3)
+"""Of the texts that are stored, by the classes above. tests/golden/schema.json has them; a test says which change is legal."""
 
 T = TypeVar("T")
 Plain: TypeAlias = dict[str, Any]

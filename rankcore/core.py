@@ -214,14 +214,14 @@ def _settle(draft: Draft) -> Step:
         fill(draft)
         if draft.recheck:
             static.recheck(draft)
+        if draft.recovery.misplaced:
+            recovery.align(draft)
         if draft.evictions.ranks.size:
             evict.evict(draft)
         if draft.rollout.unstarted.size or draft.rollout.running.size or draft.bundles.misfits.size:
             roll(draft)
         if draft.rollout.stale_config:
             configure(draft)
-        if draft.recovery.misplaced:
-            recovery.align(draft)
         at_rest = is_at_rest(draft)
         if at_rest or draft.spec.compaction == "immediate":
             compact(draft, at_rest)

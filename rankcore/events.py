@@ -257,10 +257,21 @@ class ReplicaUnready:
 
 @attrs.frozen(kw_only=True)
 class ReplicaPending:
-    """A requested replica finds no room for now. May be lost or left out: the core's own patience does for it (V2)."""
+    """A requested replica has no place yet, and whether that is for want of room. May be lost or left out.
+
+    Who finds no room is waited for no longer by an update (V2; without this, once the core's own patience is over), and its
+    rank may be starved (V18; without this, it never is). So say it again while the start is repeated. Of one replica's news the
+    newest holds: say as well that there is room by now, where what is left to be done takes long.
+
+    Attributes:
+        replica_id: Which one waits.
+        reason: For what, to people.
+        no_room: No node has room for it; else it has a place, or will have one, and the place is being made ready.
+    """
 
     replica_id: ReplicaId = attrs.field(validator=_identifier)
     reason: str = attrs.field(default="", validator=_text)
+    no_room: bool = attrs.field(default=True, validator=_flag)
     at: float = attrs.field(validator=_moment)
 
 
@@ -372,6 +383,8 @@ class DeleteRequested:
 class NodeCordoned:
     """Nothing new is to come to this node; nobody there is touched. Told again after a recovery, as all of these."""
 
+    __stored__ = True
+
     node_id: NodeId = attrs.field(validator=_identifier)
     at: float = attrs.field(validator=_moment)
 
@@ -395,6 +408,8 @@ class NodeDrainRequested:
         final: Whether the node is gone by then, whatever anybody wants.
     """
 
+    __stored__ = True
+
     node_id: NodeId = attrs.field(validator=_identifier)
     deadline_at: float | None = attrs.field(default=None, validator=attrs.validators.optional(_moment))
     reason: str = attrs.field(default="drain", validator=_text)
@@ -409,6 +424,8 @@ class ReplaceRequested:
     Attributes:
         deadline_at: None of them is to be there any more from then on; None: there is time.
     """
+
+    __stored__ = True
 
     replica_ids: tuple[ReplicaId, ...] = attrs.field(converter=_to_tuple, validator=_ids)
     deadline_at: float | None = attrs.field(default=None, validator=attrs.validators.optional(_moment))

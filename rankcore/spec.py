@@ -76,7 +76,7 @@ class DeploymentSpec:
             target such as "25%", rounded down; None: "20%". 0 and "0%": none, which needs `hand_over="overlap"` (V3).
         max_surge: How many replacements an update may start before their predecessors have ended; a share is rounded up.
         surge_patience_s: How long an update waits for such a replacement to find a place; then it goes on as if it had none.
-        scarcity_after_s: How long a rank may lack a place until the replica with the highest rank moves there; None: for ever.
+        scarcity_after_s: How long a rank may find no room until the replica with the highest rank moves there; None: for ever.
         node_memory_s: How long a lost, empty node is remembered.
         rollback: Whether a failed version is given up for the last spec that was ever healthy.
         config_rollout: How another user_config is sent: "rolling", to as many at a time as may be unavailable, or "at_once".

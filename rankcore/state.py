@@ -52,6 +52,18 @@ class Unready(Struct, frozen=True, gc=False):
     reason: str
 
 
+class Waiting(Struct, frozen=True, gc=False):
+    """What was said last of one that has no place yet (`ReplicaPending`).
+
+    Attributes:
+        no_room_since: Since when it has found no room; None: it finds some.
+        said_at: When that was so, on the executor's clock; older news is late.
+    """
+
+    no_room_since: float | None
+    said_at: float
+
+
 class Replica(Struct, frozen=True, gc=False):
     """One started replica.
 
@@ -85,6 +97,7 @@ class Replica(Struct, frozen=True, gc=False):
         routed: Whether it is on the routes: requests go to it.
         unready: That it said that it is not ready any more, and why; None: it did not, or is ready again.
         readiness_at: When the newest that is known of its readiness was so, on the executor's clock; older news is late.
+        waiting: What was said last of the place that it waits for; None: nothing yet, or it has one.
     """
 
     replica_id: ReplicaId
@@ -114,6 +127,7 @@ class Replica(Struct, frozen=True, gc=False):
     routed: bool = False
     unready: Unready | None = None
     readiness_at: float = -1.0
+    waiting: Waiting | None = None
 
     @property
     def generation(self) -> tuple[str, str]:
@@ -128,6 +142,11 @@ class Replica(Struct, frozen=True, gc=False):
     def build(self) -> tuple[str, str | None]:
         """Version and configuration that it runs."""
         return self.version, self.config_id
+
+    @property
+    def no_room_since(self) -> float | None:
+        """Since when the executor has found no room for it; None: it did not say so, or there is some."""
+        return self.waiting.no_room_since if self.waiting is not None else None
 
     @property
     def place(self) -> Place:
@@ -312,6 +331,7 @@ class TableFields(Struct, gc=False):
         vacant: Slots without a holder.
         ready: Those of them that may be started now.
         requested: Slots whose holder has no place yet.
+        roomless: Those of them for whose holder the executor finds no room.
         rollout: What an update has still to replace.
         nodes: By node id.
         node_ids: Id of each node, by index.
@@ -357,6 +377,7 @@ class TableFields(Struct, gc=False):
     vacant: RankSet = RankSet()
     ready: RankSet = RankSet()
     requested: RankSet = RankSet()
+    roomless: RankSet = RankSet()
     rollout: Rollout = Rollout()
     nodes: PMap[NodeId, Node] = EMPTY
     node_ids: PMap[int, NodeId] = EMPTY

@@ -1,4 +1,4 @@
-"""Texts of older formats, made into texts of this one: specs and records, the only ones that are kept longer than a release.
+"""Texts of older formats, made into texts of this one: specs, records, requests; no others are kept longer than a release.
 
     text = upgraded(path.read_text())        # whatever format it has
     record = from_json(text, Recovered)
@@ -29,6 +29,8 @@ def upgraded(text: str) -> str:
     data = read_object(text)
     if "format" not in data and data.keys() >= RECORD_OF_3:
         data = {"format": OLDEST, "type": "Record", **data}
+    if "format" not in data and data.get("type") in STORED_SINCE_5_2:
+        return upgraded(write_object({"format": (5, 2), **{key: value for key, value in data.items() if key != "release"}}))
     found = data.get("format")
     if type(found) is int and OLDEST <= found <= FORMAT_BEFORE_MINORS:
         if data.get("type") not in STORED_BEFORE_MINORS:
@@ -51,6 +53,9 @@ FORMAT_BEFORE_MINORS = 4
 """Of texts whose format was one number."""
 
 STORED_BEFORE_MINORS = ("DeploymentSpec", "Recovered", "Record")
+
+STORED_SINCE_5_2 = ("NodeCordoned", "NodeDrainRequested", "ReplaceRequested")
+"""They were kept before, and named the release that wrote them, as events do that are not kept."""
 
 RECORD_OF_3 = {"spec", "previous", "class_name", "app_name"}
 """A record of a deployment on Ray had no format of its own: its specs were texts within the text, and each of them had one."""

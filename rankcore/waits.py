@@ -105,7 +105,8 @@ def _reports(_spec: DeploymentSpec, _status: DeploymentStatus, tables: "TableFie
 def _room(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableFields", now: float) -> str:
     lacking = without_place(spec, status, tables, now)
     if lacking:
-        return f"no room, {_places(tables)} of {spec.target_replicas}: {lacking.partition(':')[0]}"
+        what = "no room" if tables.roomless.size or spec.placement == "pack_ranks" else "no place yet"
+        return f"{what}, {_places(tables)} of {spec.target_replicas}: {lacking.partition(':')[0]}"
     early = [rank for rank in tables.rollout.stoppable if rank not in tables.rollout.arrived]  # waited for in vain
     return f"no room yet for what is started early: {_ranks(early)} a successor without a place" if early else ""
 

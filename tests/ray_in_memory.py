@@ -9,6 +9,7 @@ from collections import Counter
 from types import SimpleNamespace
 
 from executors.deployment_ids import deployment_id
+from executors.maintenance import Maintenance
 from executors.ray_gpu import cluster as clusters
 from executors.ray_gpu import executor
 from executors.ray_gpu import ray_deployment as deployments
@@ -19,6 +20,7 @@ from executors.ray_gpu.extras import extras_of
 from executors.ray_gpu.packing import Package
 from executors.ray_gpu.proxies.keeper import ProxyKeeper
 from executors.ray_gpu.user_code import Code
+from executors.ray_gpu.waiting_line import WaitingLine
 from executors.ray_gpu.worker import workers
 from executors.ray_gpu.worker.options import MemoryOptions
 from rankcore import DeploymentSpec
@@ -41,8 +43,7 @@ class Store:
         self.failures = 0
         self.failures_of_planner = []
         self.options = MemoryOptions()
-        self.said_of_nodes = {}
-        self.said_of_replicas = {}
+        self.asked = {}
 
     def records(self, before_epoch):
         return [found for _, found in sorted(self.kept.items())]
@@ -53,23 +54,24 @@ class Store:
     def put_memory(self, options):
         self.options = options
 
+    def maintenance(self):
+        return [(key, key, text.encode()) for key, text in self.asked.items()]
+
+    def put_maintenance(self, texts, changed):
+        for key in changed:
+            self.asked.pop(key, None)
+            self.asked |= {key: texts[key]} if key in texts else {}
+
     def cordons(self):
-        return list(self.said_of_nodes.values())
-
-    def put_cordon(self, cordon):
-        self.said_of_nodes[cordon.node_id] = cordon
-
-    def drop_cordon(self, node_id):
-        self.said_of_nodes.pop(node_id, None)
+        return list(self.kept_maintenance().cordons.values())
 
     def replacements(self):
-        return list(self.said_of_replicas.values())
+        return list(self.kept_maintenance().replacements.values())
 
-    def put_replacement(self, request):
-        self.said_of_replicas[request.replica_ids[0]] = request
-
-    def drop_replacement(self, replica_id):
-        self.said_of_replicas.pop(replica_id, None)
+    def kept_maintenance(self):
+        found = Maintenance(self)
+        found.read()
+        return found
 
     def planner_failures(self, since):
         return [at for at in self.failures_of_planner if at >= since]
@@ -116,12 +118,13 @@ class World:
     def __init__(self, *found):
         self.checkpoint = Store(*found)
         self.numbers = itertools.count(1)
+        self.line = WaitingLine(self)
 
     def now(self):
         return asyncio.get_running_loop().time()
 
-    async def call(self, function, *args):
-        return await asyncio.to_thread(function, *args)
+    async def call(self, function, *args, **kwargs):
+        return await asyncio.to_thread(function, *args, **kwargs)
 
 
 async def a_controller(*found, epoch=1, codes=(), journal=None, store=None):

@@ -17,7 +17,7 @@ ANSWER_S = 120.0
 """For one call of a handle."""
 
 
-def start_ray(num_cpus: int = 4) -> None:
+def start_ray(num_cpus: int = 4, **options: Any) -> None:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # listens on 127.0.0.1 alone
     import ray
@@ -30,8 +30,8 @@ def start_ray(num_cpus: int = 4) -> None:
         object_store_memory=OBJECT_STORE_BYTES,
         include_dashboard=False,
         logging_level="warning",
-        log_to_driver=False,
         _node_ip_address="127.0.0.1",
+        **{"log_to_driver": False, **options},
     )
 
 

@@ -194,8 +194,16 @@ class Deployment:
     def unready(self, replica_id: str, reason: str = "cold cache", *, at: float | None = None) -> Step:
         return self.send(ReplicaUnready(replica_id=replica_id, reason=reason, at=self._at(at)))
 
-    def pending(self, replica_id: str, reason: str = "all places are taken", *, at: float | None = None) -> Step:
-        return self.send(ReplicaPending(replica_id=replica_id, reason=reason, at=self._at(at)))
+    def pending(
+        self, replica_id: str, reason: str = "all places are taken", *, no_room: bool = True, at: float | None = None
+    ) -> Step:
+        return self.send(ReplicaPending(replica_id=replica_id, reason=reason, no_room=no_room, at=self._at(at)))
+
+    def find_no_room(self) -> None:
+        """All that are requested hear that there is none."""
+        for replica_id, told in list(self.outstanding.items()):
+            if isinstance(told, StartReplica):
+                self.pending(replica_id)
 
     def acknowledge(self, replica_id: str, revision: int | None = None, *, at: float | None = None) -> Step:
         """The replica has carried out a `ReconfigureReplica`: the latest one unless the test names a revision."""

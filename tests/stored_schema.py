@@ -26,10 +26,14 @@ from rankcore.autoscaling import AutoscalingSpec
 from rankcore.cluster.records import Record
 from rankcore.codec import FORMAT
 from rankcore.codec_plans import MISSING, fields_of
+from rankcore.events import NodeCordoned, NodeDrainRequested, ReplaceRequested
 from rankcore.routing import RoutingSpec
 
 GOLDEN = Path(__file__).parent / "golden"
-STORED = (DeploymentSpec, AutoscalingSpec, RoutingSpec, Recovered, Record, RayExtras)
+STORED = (
+    *(DeploymentSpec, AutoscalingSpec, RoutingSpec, Recovered, Record, RayExtras),
+    *(NodeCordoned, NodeDrainRequested, ReplaceRequested),
+)
 SCENARIOS = (Scenario,)
 MESSAGES = (
     *(messages.Change, messages.Outcome, messages.Endpoint, messages.Routes, messages.Ingress, messages.Report),

@@ -10,6 +10,7 @@ EXTRAS = {
     "click": "sim",
     "scipy": "sim",
     "ray": "ray",
+    "watchfiles": "ray",
     "torch": "torch",
 }
 

@@ -8,23 +8,30 @@ from executors.cli.commands.autoscale_backtest import autoscale_backtest
 from executors.cli.commands.build import build
 from executors.cli.commands.check import check
 from executors.cli.commands.compare import compare
+from executors.cli.commands.config import config
+from executors.cli.commands.defragment import defragment
 from executors.cli.commands.delete import delete
 from executors.cli.commands.deploy import deploy
 from executors.cli.commands.evict import evict
 from executors.cli.commands.explain import explain
 from executors.cli.commands.fork import fork
-from executors.cli.commands.nodes import cordon, drain, replace, uncordon
+from executors.cli.commands.logs import logs
+from executors.cli.commands.nodes import cordon, drain, replace, stop, uncordon
+from executors.cli.commands.notes import notes
 from executors.cli.commands.plan import plan
 from executors.cli.commands.replay import replay
+from executors.cli.commands.rest import rest
 from executors.cli.commands.rollouts import pause, promote, restart, resume, retry, rollback
 from executors.cli.commands.run import run
 from executors.cli.commands.scale import scale
 from executors.cli.commands.schema import schema
 from executors.cli.commands.shutdown import shutdown
 from executors.cli.commands.simulate import simulate
+from executors.cli.commands.start import start
 from executors.cli.commands.status import status
 from executors.cli.commands.swarm import swarm
 from executors.cli.commands.sweep import sweep
+from executors.cli.commands.update import update
 from executors.cli.commands.upgrade import upgrade
 from executors.cli.commands.where import where
 from executors.cli.oneline import OneLineGroup
@@ -44,9 +51,10 @@ app = typer.Typer(
 )
 COMMANDS = (
     *(simulate, fork, compare, sweep, autoscale_backtest, explain, plan, replay, check, swarm, schema),
-    *(run, build, deploy, status, delete, shutdown, scale, evict, where, upgrade),
+    *(start, run, build, deploy, config, rest, status, logs, notes),
+    *(scale, update, evict, defragment, delete, shutdown, where, upgrade),
     *(restart, pause, promote, resume, rollback, retry),
-    *(cordon, uncordon, drain, replace),
+    *(cordon, uncordon, drain, replace, stop),
 )
 NUMBERS = {"ignore_unknown_options": True}
 """Of commands that take a number: -1 is one, though a wrong one, and no option."""

@@ -2,7 +2,7 @@
 
 import os
 from enum import StrEnum
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
@@ -24,6 +24,10 @@ Executor: TypeAlias = Annotated[
 ]
 
 
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Namespace: TypeAlias = Annotated[str | None, typer.Option(help="Of the controller. [default: $RANKCORE_NAMESPACE or rankcore]")]
+
+
 def choose(executor: Backend, address: str | None) -> None:
     """Whom a command asks."""
     if executor is Backend.LOCAL and address is not None:
@@ -40,3 +44,14 @@ def choose_cluster(address: str | None) -> None:
     """The Ray cluster that is meant where none is named otherwise."""
     if address is not None:
         os.environ["RAY_ADDRESS"] = address
+
+
+def api_of(executor: Backend) -> Any:
+    """The functions that a command asks with: the same names, whoever is asked."""
+    if executor is Backend.LOCAL:
+        from executors.local import api as local
+
+        return local
+    from executors import ray_gpu
+
+    return ray_gpu

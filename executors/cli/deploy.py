@@ -1,160 +1,148 @@
 """`rankcore deploy`: applications of a module or of a file are brought to what is wanted, as one request."""
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
+import attrs
 import typer
 
-from executors.cli.apps_file import FILES, AppsFile, read_apps
+from executors.apps.file import FILES
 from executors.cli.asked import BAD_INPUT, FAILED, asked, end
 from executors.cli.backends import default_namespace
 from executors.cli.plan_words import weights_lines
 from executors.cli.ray_view import summary
 
 if TYPE_CHECKING:
-    from executors.ray_gpu.http.options import HttpOptions
     from executors.ray_gpu.packing import Package
     from rankcore.cluster import ClusterPlan, PlannedChange
 
-T = TypeVar("T")
+SHOWN_MAX = 8
+"""Of ranks and replicas of one deployment, in a plan."""
 
 
-def deploy(
-    target: str,
-    *,
-    name: str | None,
-    replicas: int | None,
-    replace: bool,
-    prune: bool,
-    dry_run: bool,
-    wait: bool,
-    namespace: str | None,
-) -> None:
+@attrs.frozen
+class DeployAsked:
+    """What `rankcore deploy` was asked for.
+
+    Attributes:
+        prune: Whether applications that are not named are deleted; None: where a file was named.
+        args: For a function that returns the application.
+        runtime_env: Of what is deployed; None: none.
+        expect: The revision that is to be in force until then; "": that of the plan which is printed.
+    """
+
+    target: str
+    name: str | None = None
+    replicas: int | None = None
+    replace: bool = False
+    prune: bool | None = None
+    dry_run: bool = False
+    wait: bool = False
+    expect: str = ""
+    as_json: bool = False
+    namespace: str | None = None
+    args: Mapping[str, Any] = attrs.Factory(dict)
+    runtime_env: Mapping[str, Any] | None = None
+
+
+def deploy(wanted: DeployAsked) -> None:
     """Do what `commands/deploy.py` says."""
-    http, file, namespace = None, None, namespace or default_namespace()
-    if Path(target).suffix in FILES:
-        if name is not None or replicas is not None:
+    namespace = wanted.namespace or default_namespace()
+    is_file = Path(wanted.target).suffix in FILES
+    prune = is_file if wanted.prune is None else wanted.prune
+    options: dict[str, Any] = {}
+    act: Callable[[Callable[[], Any]], Any] = _just
+    if is_file:
+        if wanted.name is not None or wanted.replicas is not None:
             end("--name and --replicas are for MODULE:NAME; a file says both itself", BAD_INPUT)
-        file = asked(partial(_read, target))
-        http = asked(partial(_http_of_file, file))
+        if wanted.args or wanted.runtime_env is not None:
+            end("KEY=VALUE and --runtime-env are for MODULE:NAME; a file has args and runtime_env of applications", BAD_INPUT)
+        packing = asked(_packing)
+        file = asked(lambda: packing.read(Path(wanted.target)))
+        options = {"http_options": asked(lambda: packing.http_of(file)), "grpc_options": asked(lambda: packing.grpc_of(file))}
         asked(_be_connected)
-        packages = asked(partial(_of_file, file, namespace))
+        packages = asked(lambda: packing.packages_of(file, namespace))
+        act = partial(packing.placed, file, packages)
     else:
-        applications = asked(partial(_imported, target))
-        asked(_be_connected)
-        packages = asked(partial(_of_module, applications, name, replicas, namespace))
-    if dry_run:
-        planned = partial(_api().plan_packages, packages, replace=replace, prune=prune, namespace=namespace)
-        for line in _told(asked(partial(_placed, file, packages, planned))):
-            typer.echo(line)
-        return
-    how = {"replace": replace, "prune": prune, "http_options": http, "wait": wait, "namespace": namespace}
-    done = partial(_api().deploy_packages, packages, **how)
-    asked(partial(_placed, file, packages, done), {_error("DeploymentFailedError"): FAILED, TimeoutError: FAILED})
-    status = asked(partial(_api().status, namespace=namespace))
+        applications = asked(lambda: _imported(wanted.target, wanted.args))
+        asked(lambda: _be_connected(wanted.runtime_env))
+        packages = asked(lambda: _of_module(applications, wanted, namespace))
+    how = {"replace": wanted.replace, "prune": prune, "namespace": namespace}
+    plan, revision = asked(lambda: act(lambda: _api().plan_packages(packages, **how)))
+    if not wanted.as_json:
+        typer.echo("\n".join(_told(plan)))
+    if not wanted.dry_run:
+        how |= {**options, "wait": wanted.wait, "expected": wanted.expect or revision}
+        failures = {_error("DeploymentFailedError"): FAILED, _error("ConflictError"): FAILED, TimeoutError: FAILED}
+        asked(lambda: act(lambda: _api().deploy_packages(packages, **how)), failures)
+    if wanted.as_json:
+        _tell_as_json(plan, revision, wanted, namespace)
+    elif not wanted.dry_run:
+        _tell(packages, prune, wanted.wait, namespace)
+
+
+def _just(act: Callable[[], Any]) -> Any:
+    return act()
+
+
+def _tell(packages: "tuple[Package, ...]", prune: bool, has_waited: bool, namespace: str) -> None:
+    status = asked(lambda: _api().status(namespace=namespace))
     wanted = [package.spec.name for package in packages]
     going = [name for name, info in status.deployments.items() if info.status == "DELETING" and name not in wanted]
     for name in (*wanted, *(going if prune else ())):
         typer.echo(summary(status.deployments[name]))
-    if not wait:
+    if not has_waited:
         typer.echo("`rankcore status` shows how that comes on")
 
 
-def _read(target: str) -> AppsFile:
-    from executors.ray_gpu.building import OPTIONS
-    from executors.ray_gpu.environment import known_fields
-
-    return read_apps(Path(target), OPTIONS, known_fields())
+def _tell_as_json(plan: "ClusterPlan", before: str | None, wanted: DeployAsked, namespace: str) -> None:
+    after = before if wanted.dry_run else asked(lambda: _api().status(namespace=namespace)).revision
+    typer.echo(json.dumps({"plan": attrs.asdict(plan), "revision_before": before, "revision": after}, indent=2))
 
 
-def _http_of_file(file: AppsFile) -> "HttpOptions | None":
-    from executors.ray_gpu.errors import InvalidDeploymentError
-    from executors.ray_gpu.http.options import HttpOptions
-    from executors.ray_gpu.proxies.options import chosen
+def _packing() -> ModuleType:
+    from executors.apps import packing
 
-    try:
-        return chosen(HttpOptions, file.config.http)
-    except InvalidDeploymentError as error:
-        place = ("proxy_location",) if "option location" in str(error) else ("http_options",)
-        raise file.problem(place, str(error)) from None
+    return packing
 
 
-def _imported(target: str) -> list[Any]:
+def _imported(target: str, args: Mapping[str, Any] | None = None) -> list[Any]:
     """The applications that MODULE:NAME names: one, a function that returns one, or a list of some."""
     from executors.loading import LoadError, load_application, load_object
     from executors.ray_gpu.declaration import Application
 
     found = load_object(target, "MODULE:NAME, such as package.module:models or path/file.py:models, or a file apps.yaml")
     if not isinstance(found, (list, tuple)):
-        return [load_application(target)]
+        return [load_application(target, args)]
+    if args:
+        raise LoadError(f"{target} takes no arguments: it is no function that returns an application")
     if not found or not all(isinstance(each, Application) for each in found):
         raise LoadError(f"{target} must be what bind() returned, or a list of some; found {found!r:.80}")
     return list(found)
 
 
-def _of_file(file: AppsFile, namespace: str) -> "tuple[Package, ...]":
-    from executors.ray_gpu.building import BuildError, WantedApplication, built
-
-    packages: list[Package] = []
-    taken: dict[str, str] = {}
-    for index, each in enumerate(file.config.applications):
-        positions = {deployment["name"]: position for position, deployment in enumerate(each.deployments)}
-        options = [{key: value for key, value in deployment.items() if key != "name"} for deployment in each.deployments]
-        wanted = WantedApplication(
-            name=each.name,
-            import_path=each.import_path,
-            route_prefix=each.route_prefix,
-            args=each.args,
-            runtime_env=each.runtime_env,
-            deployments=dict(zip(positions, options, strict=True)),
-        )
-        try:
-            of_this = built(wanted, namespace)
-        except BuildError as error:
-            keys = ("applications", index, *(positions.get(str(key), key) for key in error.keys))
-            raise file.problem(keys, str(error).partition("\n")[0]) from None
-        for prefix in [package.route_prefix for package in of_this if package.route_prefix is not None]:
-            if prefix in taken:
-                allowed = f"expected one that application {taken[prefix]!r} does not have"
-                raise file.problem(("applications", index, "route_prefix"), f"{allowed}, found {prefix!r}")
-            taken[prefix] = each.name
-        packages += of_this
-    return tuple(packages)
-
-
-def _placed(file: AppsFile | None, packages: "tuple[Package, ...]", act: Callable[[], T]) -> T:
-    """What it returns; what the cluster refuses of a file is said with the place in it that the error speaks of."""
-    try:
-        return act()
-    except _error("InvalidDeploymentError") as error:
-        if file is None:
-            raise
-        names = [each.name for each in file.config.applications]
-        for package in packages:
-            place = "applications", names.index(package.code.app_name)
-            if package.route_prefix is not None and str(error).startswith(f"route_prefix {package.route_prefix!r} "):
-                raise file.problem((*place, "route_prefix"), str(error)) from None
-            if str(error).startswith(f"{package.spec.name} "):
-                raise file.problem((*place, "name"), str(error)) from None
-        raise
-
-
-def _of_module(applications: list[Any], name: str | None, replicas: int | None, namespace: str) -> "tuple[Package, ...]":
+def _of_module(applications: list[Any], wanted: DeployAsked, namespace: str) -> "tuple[Package, ...]":
     from executors.ray_gpu.errors import InvalidDeploymentError
+    from executors.ray_gpu.packing import Origin
 
-    if name is not None and len(applications) > 1:
+    if wanted.name is not None and len(applications) > 1:
         raise InvalidDeploymentError(f"--name is for one application, and there are {len(applications)}: each has its own")
+    # A file names one application by each path.
+    origin = Origin(wanted.target, wanted.args, wanted.runtime_env or {}) if len(applications) == 1 else None
     packages: list[Package] = []
     for each in applications:
-        wanted = each if replicas is None else each.options(num_replicas=replicas)
-        packages += _api().packages_of(_api().RunTarget(wanted, name or each.deployment.name), namespace)[0]
+        application = each if wanted.replicas is None else each.options(num_replicas=wanted.replicas)
+        target = _api().RunTarget(application, wanted.name or each.deployment.name, origin=origin)
+        packages += _api().packages_of(target, namespace)[0]
     return tuple(packages)
 
 
 def _told(plan: "ClusterPlan") -> Iterator[str]:
-    """A dry run, for people."""
+    """What would change, for people."""
     if not plan.changes:
         yield "nothing would change"
     for change in plan.changes:
@@ -168,11 +156,19 @@ def _effects(change: "PlannedChange") -> Iterator[str]:
         return
     if plan.world_size_before != plan.world_size_after and change.what == "changed":
         yield f"world size {plan.world_size_before} -> {plan.world_size_after}"
-    for what, found in (("start", plan.starts), ("stop", plan.stops), ("get another rank", plan.moves)):
-        if found:
-            yield f"{len(found)} would {what}"
+    if plan.starts:
+        yield f"{len(plan.starts)} would start ({_few([f'rank {each.rank}' for each in plan.starts])})"
+    if plan.stops:
+        yield f"{len(plan.stops)} would stop ({_few([each.replica_id for each in plan.stops])})"
+    if plan.moves:
+        moves = [f"{each.replica_id}: {each.before} -> {each.after}" for each in plan.moves]
+        yield f"{len(plan.moves)} would get another rank ({_few(moves)})"
     if plan.reconfigured:
         yield f"{len(plan.reconfigured)} would get the new user_config in place"
+
+
+def _few(items: list[str]) -> str:
+    return ", ".join(items[:SHOWN_MAX]) + (f", and {len(items) - SHOWN_MAX} more" if len(items) > SHOWN_MAX else "")
 
 
 def _api() -> Any:
@@ -187,8 +183,8 @@ def _error(name: str) -> Any:
     return getattr(errors, name)
 
 
-def _be_connected() -> None:
+def _be_connected(runtime_env: Mapping[str, Any] | None = None) -> None:
     """A cluster that this process started would end with it."""
     from executors.ray_gpu.connection import connect
 
-    connect(start=False)
+    connect(start=False, runtime_env=runtime_env)

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -29,12 +30,14 @@ NODE_ID_SHOWN = 8
 NODE_ID = re.compile(rf"\b([0-9a-f]{{{NODE_ID_SHOWN}}})[0-9a-f]{{48}}\b")
 """As Ray names nodes."""
 IS_OF_RAY = re.compile(r"[0-9a-f]{16,}").fullmatch
+SECONDS = re.compile(r"[0-9.]+( of [0-9.]+)? s\b")
 TRACEBACK = "Traceback (most recent call last):"
 
 
 def view(status: "Status") -> RenderableType:
     """Everything in a namespace."""
     head = f"namespace {status.namespace}, controller epoch {status.epoch}, pid {status.controller_pid}"
+    head += f", revision {status.revision}" if status.revision else ""
     parts: list[RenderableType] = [Text(head, style="dim")]
     if status.journal is not None:
         parts.append(Text(f"journal {status.journal}", style="dim"))
@@ -42,11 +45,12 @@ def view(status: "Status") -> RenderableType:
         parts.append(Text("nothing is deployed"))
     for application in status.applications.values():
         for info in application.deployments.values():
-            parts += [_title(info), *_weights(info)]
+            parts += [_title(info), *_waiting(info), *_weights(info)]
             if info.replicas or not info.has_residency:
                 parts.append(_table(info))
             if info.message:
                 parts.append(Text(_short(info.message), style="red"))
+    parts += [Text(each, style="dim") for each in outside(status)]
     for name, why in sorted(status.left_alone.items()):
         parts.append(Text(f"{name}  LEFT ALONE, its replicas go on: {why}", style="red"))
     for node in status.cordons:
@@ -55,6 +59,29 @@ def view(status: "Status") -> RenderableType:
     if status.memory:
         parts += [Text("memory for weights that may be COLD", style="dim"), _memory(status.memory)]
     return Group(*parts)
+
+
+def outside(status: "Status") -> Iterator[str]:
+    """What requests from outside reach, and where."""
+    for prefix, application in sorted(status.routes.items()):
+        yield f"route {prefix} -> {application}"
+    for proxy in status.proxies:
+        also = f", gRPC {proxy.grpc_port}" if proxy.grpc_port is not None else ""
+        stands = f"pid {proxy.pid}" if proxy.pid is not None else proxy.problem or "it is on its way"
+        yield f"proxy {proxy.host}:{proxy.port}{also} on node {proxy.node_id[:NODE_ID_SHOWN]}, {stands}"
+
+
+def without_times(line: str) -> str:
+    """The same without how long something has lasted, which is no news."""
+    return SECONDS.sub("", line)
+
+
+def lasting(seconds: float) -> str:
+    """A time for people: 45 s, 12 min, 3 h, 2 d."""
+    for unit_s, name in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * unit_s:
+            return f"{seconds / unit_s:.0f} {name}"
+    return f"{seconds:.0f} s"
 
 
 def summary(info: "DeploymentInfo") -> str:
@@ -129,15 +156,19 @@ def _state(worker: "WorkerStatus") -> str:
     return worker.level if worker.phase in ("resting", "serving") else f"{worker.level}, {worker.phase}"
 
 
+def _waiting(info: "DeploymentInfo") -> list[RenderableType]:
+    if not info.waiting:
+        return []
+    waits = "1 call waits" if info.waiting == 1 else f"{info.waiting} calls wait"
+    return [Text(f"{waits}: {info.standing or 'QUEUED'}", style="yellow")]
+
+
 def _weights(info: "DeploymentInfo") -> list[RenderableType]:
-    """Who waits for it and for what, and where its weights are."""
+    """Whether calls are refused, and where its weights are."""
     if not info.has_residency:
         return []
     parts: list[RenderableType] = []
-    if info.waiting:
-        waits = "1 call waits" if info.waiting == 1 else f"{info.waiting} calls wait"
-        parts.append(Text(f"{waits}: {info.standing or 'QUEUED'}", style="yellow"))
-    elif info.standing is not None and info.standing.state == "UNAVAILABLE":
+    if not info.waiting and info.standing is not None and info.standing.state == "UNAVAILABLE":
         parts.append(Text(f"calls are refused: {info.standing.because}", style="red"))
     if not info.workers:
         return [*parts, Text("weights COLD: on disk until a call asks for them", style=COLOURS["COLD"])]
@@ -176,6 +207,8 @@ def size(amount_bytes: int) -> str:
 def _title(info: "DeploymentInfo") -> Text:
     title = Text(f"{info.name}  ", style="bold")
     title.append(str(info.status), style=COLOURS.get(str(info.status), "cyan"))
+    if info.status != "HEALTHY":
+        title.append(f" for {lasting(info.status_for_s)}", style="dim")
     spares = f", {info.spares} spare" if info.spares else ""
     title.append(f"  world size {info.world_size}, version {info.version}{spares}", style="dim")
     if info.rollout:

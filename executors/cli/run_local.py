@@ -1,22 +1,32 @@
 """`rankcore run --executor local`: the same, with processes of this machine, and this one as their controller."""
 
+import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import typer
 
 from executors.cli.asked import BAD_INPUT, FAILED, end
 from executors.cli.run import INTERRUPTED, STOP_TIMEOUT_S, load, watch
 from executors.deployment_ids import DEFAULT_APPLICATION
+from executors.loading import ARGS_VARIABLE
 
 
 def run_locally(
-    target: str, namespace: str, journal: Path | None, name: str | None = None, nodes: tuple[str, ...] = ()
+    target: str,
+    namespace: str,
+    journal: Path | None,
+    name: str | None = None,
+    nodes: tuple[str, ...] = (),
+    args: Mapping[str, Any] | None = None,
 ) -> None:
     """Do what `commands/run.py` says."""
     if not hasattr(os, "pidfd_open"):
         end("--executor local needs Linux: it tells the ends of processes by pidfd", BAD_INPUT)
-    application = load(target)
+    application = load(target, args or {})
+    os.environ[ARGS_VARIABLE] = json.dumps(dict(args or {}))  # for the replicas, each of which loads it
     from executors.engine.clusters import CLUSTER
     from executors.engine.journal import LenientJournal
     from executors.local.controller import Controller

@@ -1,26 +1,24 @@
 """`rankcore status`, `scale`, `restart`, `drain` and the like: one question each to what runs, on Ray or on this machine."""
 
 import json
-import re
 import time
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 import attrs
+import msgspec
 import typer
 
 from executors.cli.asked import BAD_INPUT, FAILED, asked, end
-from executors.cli.backends import Backend
-from executors.cli.ray_view import line, lines_of_node, shown_of, summary, view
+from executors.cli.backends import Backend, api_of
+from executors.cli.ray_view import NODE_ID_SHOWN, line, lines_of_node, shown_of, size, summary, view, without_times
 from executors.cli.screen import answers
 from executors.deployment_ids import meant_by
 
 KEPT = ("WARM", "COLD")
 LOOK_EVERY_S = 1.0
 _WHERE = {Backend.RAY: "", Backend.LOCAL: " --executor local"}
-SECONDS = re.compile(r"[0-9.]+( of [0-9.]+)? s\b")
-"""How long something has lasted, which is no news."""
 
 
 def status(namespace: str | None, as_json: bool, name: str | None = None) -> None:
@@ -32,7 +30,7 @@ def status(namespace: str | None, as_json: bool, name: str | None = None) -> Non
         answers().print(view(found))
 
 
-def watch(namespace: str | None, name: str | None = None, executor: Backend = Backend.RAY) -> None:
+def watch(namespace: str | None, name: str | None = None, executor: Backend = Backend.RAY, as_json: bool = False) -> None:
     """Do what `commands/status.py` says of `--watch`."""
     shown: dict[str, str] = {}
     while True:
@@ -40,75 +38,112 @@ def watch(namespace: str | None, name: str | None = None, executor: Backend = Ba
         lines = {each.name: line(each) for each in found.deployments.values()}
         for deployment in sorted({*lines, *shown}):
             now = lines.get(deployment, f"{deployment}  gone")
-            if SECONDS.sub("", now) != SECONDS.sub("", shown.get(deployment, "")):
-                typer.echo(f"{datetime.now():%H:%M:%S}  {now}")
+            if without_times(now) != without_times(shown.get(deployment, "")):
+                info = found.deployments.get(deployment)
+                gone = {"name": deployment, "status": "GONE"}
+                as_text = json.dumps(gone if info is None else attrs.asdict(info)) if as_json else ""
+                typer.echo(as_text or f"{datetime.now():%H:%M:%S}  {now}")
         shown = lines
         time.sleep(LOOK_EVERY_S)
 
 
-def scale(name: str, replicas: int, namespace: str | None, executor: Backend = Backend.RAY) -> None:
-    """Do what `commands/scale.py` says."""
-    found = asked(partial(_meant, name, namespace, executor))
-    asked(lambda: _api(executor).scale(found, replicas, namespace=namespace))
-    _tell(found, namespace, executor)
+@attrs.frozen
+class Said:
+    """To whom a verb is said, and how its answer is printed."""
+
+    namespace: str | None
+    executor: Backend = Backend.RAY
+    as_json: bool = False
+
+    @property
+    def api(self) -> Any:
+        """The functions of who is asked."""
+        return api_of(self.executor)
 
 
-def roll(verb: str, name: str, namespace: str | None, executor: Backend, *arguments: object, **options: object) -> None:
-    """Do what `commands/rollouts.py` says: restart, pause, promote, resume, rollback or retry."""
-    found = asked(partial(_meant, name, namespace, executor))
-    asked(lambda: getattr(_api(executor), verb)(found, *arguments, **options, namespace=namespace))
-    _tell(found, namespace, executor)
+def of_deployment(said: Said, verb: str, name: str, *arguments: object, **options: object) -> None:
+    """Ask for something of one deployment: scale, update, restart, pause, promote, resume, rollback or retry."""
+    found = asked(partial(_meant, name, said))
+    asked(lambda: getattr(said.api, verb)(found, *arguments, **options, namespace=said.namespace))
+    _tell((found,), said)
 
 
-def evict(name: str, keep: str, namespace: str | None, executor: Backend = Backend.RAY) -> None:
+def evict(said: Said, name: str, keep: str) -> None:
     """Do what `commands/evict.py` says."""
     if keep.upper() not in KEPT:
         end(f"--keep: expected one of {', '.join(KEPT)}, found {keep!r}", BAD_INPUT)
     name, hash_mark, serial = name.partition("#")
-    found = asked(partial(_meant, name, namespace, executor))
-    asked(lambda: _api(executor).evict(f"{found}{hash_mark}{serial}", keep=keep.upper(), namespace=namespace))
-    _tell(found, namespace, executor)
+    found = asked(partial(_meant, name, said))
+    asked(lambda: said.api.evict(f"{found}{hash_mark}{serial}", keep=keep.upper(), namespace=said.namespace))
+    _tell((found,), said)
 
 
-def tell_of_node(verb: str, node: str, namespace: str | None, executor: Backend, **arguments: object) -> None:
+def of_node(said: Said, verb: str, node: str, **arguments: object) -> None:
     """Do what `commands/nodes.py` says: cordon, uncordon or drain."""
-    found = asked(lambda: getattr(_api(executor), verb)(node, namespace=namespace, **arguments))
+    found = asked(lambda: getattr(said.api, verb)(node, namespace=said.namespace, **arguments))
+    if said.as_json:
+        return print_json(attrs.asdict(found))
     typer.echo("\n".join(lines_of_node(found)))
     if found.state != "open":
-        ends = f"rankcore uncordon {shown_of(found)}{_WHERE[executor]}"
-        typer.echo(f"`rankcore status{_WHERE[executor]}` shows how that comes on, `{ends}` ends it")
+        ends = f"rankcore uncordon {shown_of(found)}{_WHERE[said.executor]}"
+        typer.echo(f"`rankcore status{_WHERE[said.executor]}` shows how that comes on, `{ends}` ends it")
 
 
-def replace(replicas: list[str], deadline_s: float | None, namespace: str | None, executor: Backend) -> None:
-    """Do what `commands/nodes.py` says."""
-    asked(lambda: _api(executor).replace_replicas(replicas, deadline_s=deadline_s, namespace=namespace))
-    for name in sorted({each.partition("#")[0] for each in replicas}):
-        _tell(name, namespace, executor)
+def of_replicas(said: Said, verb: str, replicas: list[str], **options: object) -> None:
+    """Do what `commands/nodes.py` says: replace or stop."""
+    asked(lambda: getattr(said.api, verb)(replicas, **options, namespace=said.namespace))
+    _tell(tuple(sorted({each.partition("#")[0] for each in replicas})), said)
 
 
-def delete(name: str, namespace: str | None, timeout_s: float | None, executor: Backend = Backend.RAY) -> None:
+def delete(said: Said, name: str, timeout_s: float | None) -> None:
     """Do what `commands/delete.py` says."""
 
     def act() -> None:
         try:
-            _api(executor).delete(name, namespace=namespace, timeout_s=timeout_s)
+            said.api.delete(name, namespace=said.namespace, timeout_s=timeout_s)
         except TimeoutError as error:
             end(f"{error}; it goes on, see `rankcore status`", FAILED)
 
     asked(act)
+    if said.as_json:
+        return print_json({"deleted": name})
     typer.echo(f"deleted {name}")
 
 
+def propose_defragmentation(said: Said, name: str | None) -> None:
+    """Do what `commands/defragment.py` says."""
+    found = asked(lambda: said.api.propose_defragmentation(name, namespace=said.namespace))
+    if said.as_json:
+        return print_json(msgspec.to_builtins(found))
+    if not found.moves:
+        typer.echo(f"{found.model}: {found.because}" if found.model is not None else found.because)
+        return
+    where, what = _place(found.node_id, found.gpus), f"{len(found.moves)} moves of {size(found.bytes_moved)}"
+    typer.echo(f"{found.model} would fit on {where} after {what}:")
+    for each in found.moves:
+        places = f"{_place(each.from_node, each.from_gpus)} -> {_place(each.to_node, each.to_gpus)}"
+        typer.echo(f"  {each.replica_id}: {places}, {size(each.bytes_moved)}")
+
+
+def print_json(found: object) -> None:
+    """For programs."""
+    typer.echo(json.dumps(found, indent=2))
+
+
+def _place(node_id: str, gpus: tuple[int, ...]) -> str:
+    return f"{node_id[:NODE_ID_SHOWN]}, GPU {', '.join(map(str, gpus))}"
+
+
 def _look(namespace: str | None, name: str | None, executor: Backend = Backend.RAY) -> Any:
-    found = _api(executor).status(namespace=namespace)
+    found = api_of(executor).status(namespace=namespace)
     return found if name is None else found.only(name)
 
 
-def _meant(name: str, namespace: str | None, executor: Backend) -> str:
+def _meant(name: str, said: Said) -> str:
     """The full name of the one deployment that has it."""
     from executors.ray_gpu.errors import UnknownNameError, not_one
 
-    status = _api(executor).status(namespace=namespace)
+    status = said.api.status(namespace=said.namespace)
     there_are = (*status.deployments, *status.left_alone)
     found = meant_by(name, there_are)
     if len(found) != 1:
@@ -116,19 +151,13 @@ def _meant(name: str, namespace: str | None, executor: Backend) -> str:
     return found[0]
 
 
-def _tell(name: str, namespace: str | None, executor: Backend) -> None:
-    """Say in a line how it stands, and how to see what becomes of it."""
-    found = asked(partial(_look, namespace, name, executor))
-    for each in found.deployments.values():
-        typer.echo(summary(each))
-    typer.echo(f"`rankcore status {name}{_WHERE[executor]}` shows how that comes on")
-
-
-def _api(executor: Backend) -> Any:
-    if executor is Backend.LOCAL:
-        from executors.local import api as local
-
-        return local
-    from executors import ray_gpu
-
-    return ray_gpu
+def _tell(names: tuple[str, ...], said: Said) -> None:
+    """Say of each in a line how it stands, and how to see what becomes of it."""
+    found = [asked(partial(_look, said.namespace, name, said.executor)) for name in names]
+    infos = {name: info for each in found for name, info in each.deployments.items()}
+    if said.as_json:
+        return print_json({"deployments": {name: attrs.asdict(info) for name, info in infos.items()}})
+    for info in infos.values():
+        typer.echo(summary(info))
+    for name in names:
+        typer.echo(f"`rankcore status {name}{_WHERE[said.executor]}` shows how that comes on")

@@ -19,14 +19,17 @@ know of no store: who embeds them keeps their record, as docs/embedding.md says.
 """
 
 from collections import deque
-from collections.abc import Iterable
-from typing import Any, Generic, Protocol, Self, TypeVar, cast
+from collections.abc import Callable, Iterable
+from time import perf_counter
+from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar, cast
 
 from executors.base import Executor
 from executors.engine.deployments import DEPLOYMENTS, Beginning, Deployed, Recovered
 from executors.engine.journal import Journal
 from executors.engine.kinds import AnyStep, MachineKind
 from rankcore import DeploymentSpec, DeploymentState, Step
+from rankcore.cluster import ClusterState, ClusterStep
+from rankcore.cluster.events import ClusterEvent
 from rankcore.events import Event
 from rankcore.values import ReplicaId
 
@@ -54,11 +57,14 @@ class Loop(Generic[S, E, T]):
     Attributes:
         state: After the last step. Only the loop sets it.
         journal: Where steps are written; None: nowhere. May be exchanged between two steps.
+        observer: Called after each step that was adopted, with its event, what it came to, and how many seconds the first two
+            stages took; it raises nothing. None: nobody watches.
     """
 
     def __init__(self, kind: MachineKind, executor: Backend, state: S, *, journal: Journal | None = None) -> None:
         self.state = state
         self.journal = journal
+        self.observer: Callable[[E, T, float], None] | None = None
         self._kind = kind
         self._executor = executor
         self._executing = False
@@ -92,11 +98,23 @@ class Loop(Generic[S, E, T]):
         """
         if self._executing:
             raise RuntimeError(f"deliver({type(event).__name__}) was called while commands are handed over: use poll()")
+        began = perf_counter()
         result: T = self._kind.step(self.state, event)
         if self.journal is not None:
             self.journal.append(event, result)
+        took_s = perf_counter() - began
         self._follow(result)
+        if self.observer is not None:
+            self.observer(event, result, took_s)
         return result
+
+    def check(self, event: E) -> None:
+        """Whether the machine would take an event; nothing changes.
+
+        Raises:
+            RankcoreError: It would not.
+        """
+        self._kind.step(self.state, event)
 
     def post(self, event: E) -> None:
         """Have an event delivered by the next `deliver_all`, before what the executor has to tell."""
@@ -130,6 +148,9 @@ class Loop(Generic[S, E, T]):
                 self._executor.execute(command)
         finally:
             self._executing = False
+
+
+ClusterLoop: TypeAlias = Loop[ClusterState, ClusterEvent, ClusterStep]
 
 
 class Driver(Loop[DeploymentState, Event, Step]):

@@ -13,7 +13,7 @@ from typing import Any, Self
 from executors.engine.backend import ClusterBackend, Policies
 from executors.engine.clusters import CLUSTER, ClusterBeginning, ClusterRecovered
 from executors.engine.journal import Journal
-from executors.engine.loop import Loop
+from executors.engine.loop import ClusterLoop
 from executors.inproc.caller import CallerHere, OnStatus
 from executors.inproc.node import WeightsNode
 from executors.inproc.workers import RanksHere, WorkersHere
@@ -72,7 +72,7 @@ class InprocCluster:
         self._event_loop = asyncio.get_running_loop()
         self._offset_s = self._how.at - self._event_loop.time()
         first = self._how.step()
-        self._loop: Loop[ClusterState, ClusterEvent, ClusterStep] = Loop(CLUSTER, self._backend, first.state)
+        self._loop = ClusterLoop(CLUSTER, self._backend, first.state)
         self._loop.start(self._how, first, self._journal)
         self._look()
         return self

@@ -1,18 +1,22 @@
 """What users ask of a local controller, and what it answers: the verbs of the one on Ray, with the same words and checks.
 
-`executors.wishes` makes events of them, and `executors.node_reports` says what becomes of a node's replicas.
+`executors.operations` makes events of them, and `executors.node_reports` says what becomes of a node's replicas.
 """
 
 import json
+import signal
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import attrs
 import msgspec
 
-from executors import wishes
-from executors.local.said import Cordon, Said
-from executors.node_reports import Place, report, says_more
+from executors import operations
+from executors.apps.said import spec_options
+from executors.deployment_ids import split
+from executors.engine.recent_notes import Notes, RecentNotes
+from executors.maintenance import Cordon, Maintenance, says_more
+from executors.node_reports import Place, report
 from executors.ray_gpu.declaration import option_of
 from executors.ray_gpu.errors import InvalidDeploymentError, UnknownNameError, not_one
 from executors.ray_gpu.overview import CordonedNode, Status
@@ -27,11 +31,15 @@ class Addressee(Protocol):
     """The controller, as far as it can be asked.
 
     Attributes:
-        said: What users have said before.
+        maintenance: What was asked of nodes and replicas before.
         nodes: Those that this machine is divided into.
+        application: MODULE:APP.
+        notes: The newest of them.
     """
 
-    said: Said
+    maintenance: Maintenance
+    application: str
+    notes: RecentNotes
     nodes: tuple[NodeId, ...]
 
     @property
@@ -68,6 +76,9 @@ class Addressee(Protocol):
     def close_nodes(self) -> None:
         """Nothing new comes to nodes that are cordoned, from now on."""
 
+    def forget_gone(self) -> None:
+        """What was asked of nodes and replicas that there are no more is over."""
+
 
 class Answers:
     """Answers requests, one after the other."""
@@ -76,7 +87,7 @@ class Answers:
         self._asked = asked
 
     def line(self, line: str) -> str:
-        """The answer to a line: what was wished is done, or nothing is."""
+        """The answer to a line: what was asked is done, or nothing is."""
         try:
             request = json.loads(line)
             answer = _VERBS[request["verb"]](self, *request["arguments"])
@@ -97,19 +108,34 @@ class Answers:
         """How it is."""
         return self._asked.status()
 
-    def change(self, fields: wishes.Fields, stop_first: list[ReplicaId]) -> None:
+    def config(self) -> dict[str, Any]:
+        """Its application, as a file of applications says it."""
+        spec = self._entry.spec.ranks
+        app_name, name = split(spec.name)
+        options = {"num_replicas": self._entry.target.replicas, **spec_options(spec)}
+        return {"name": app_name, "import_path": self._asked.application, "deployments": [{"name": name, **options}]}
+
+    def notes(self, after: int) -> Notes:
+        """What was decided after the note of this number of this epoch."""
+        return attrs.evolve(self._asked.notes.after(after), epoch=self._asked.state.epoch, now=self._asked.now())
+
+    def delete(self) -> None:
+        """The command that runs it ends it, as by Ctrl-C there: once this is answered."""
+        signal.raise_signal(signal.SIGINT)
+
+    def change(self, fields: operations.Fields, stop_first: list[ReplicaId]) -> None:
         """Other fields of the spec; who is to be stopped first by a downscale."""
         if "restart_token" in fields:  # all are started anew
             self._asked.check_code(fields.get("version", self._entry.ranks.spec.version))
-        self._asked.request(wishes.changed(self._entry, fields, self._asked.now(), stop_first=tuple(stop_first)))
+        self._asked.request(operations.changed(self._entry, fields, self._asked.now(), stop_first=tuple(stop_first)))
 
     def rollback(self) -> None:
         """What was healthy last is wanted again."""
-        self.change(wishes.rolled_back(self._entry), [])
+        self.change(operations.rolled_back(self._entry), [])
 
     def retry(self, ranks: list[int]) -> None:
         """What failed is tried again now."""
-        self._asked.request(wishes.retried(self._entry, tuple(ranks), self._asked.now()))
+        self._asked.request(operations.retried(self._entry, tuple(ranks), self._asked.now()))
 
     # -- replicas
 
@@ -123,9 +149,8 @@ class Answers:
         deadline_at = now + deadline_s if deadline_s is not None else None
         event = ReplaceRequested(replica_ids=meant, deadline_at=deadline_at, at=now)
         self._asked.check(event)
-        there = {each: said for each, said in self._asked.said.replacements.items() if each in self._entry.ranks.replicas}
-        asked = {each: attrs.evolve(event, replica_ids=(each,)) for each in meant}
-        self._asked.said.keep(replacements={**there, **asked})
+        self._asked.forget_gone()
+        self._asked.maintenance.ask(event)
         self._asked.request(event)
 
     # -- nodes
@@ -143,19 +168,16 @@ class Answers:
     def uncordon(self, name: str) -> CordonedNode:
         """Cordon and drain are over."""
         node_id = self._node(name)
-        return self._tell(
-            {each: said for each, said in self._asked.said.cordons.items() if each != node_id},
-            NodeUncordoned(node_id=node_id, at=self._asked.now()),
-        )
+        self._asked.maintenance.forget(nodes=(node_id,))
+        return self._tell(NodeUncordoned(node_id=node_id, at=self._asked.now()))
 
     def _shut(self, event: Cordon) -> CordonedNode:
-        known = self._asked.said.cordons
-        if not says_more(event, known.get(event.node_id)):
+        if not says_more(event, self._asked.maintenance.cordons.get(event.node_id)):
             return self._report(event.node_id)
-        return self._tell({**known, event.node_id: event}, event)
+        self._asked.maintenance.ask(event)
+        return self._tell(event)
 
-    def _tell(self, cordons: dict[NodeId, Cordon], event: Cordon | NodeUncordoned) -> CordonedNode:
-        self._asked.said.keep(cordons=cordons)
+    def _tell(self, event: Cordon | NodeUncordoned) -> CordonedNode:
         self._asked.close_nodes()
         self._asked.request(event)
         return self._report(event.node_id)
@@ -179,7 +201,7 @@ class Answers:
         return entry
 
     def _meant(self, replica_ids: list[str]) -> tuple[ReplicaId, ...]:
-        return wishes.replicas_meant(replica_ids, {each: each for each in self._entry.ranks.replicas})
+        return operations.replicas_meant(replica_ids, {each: each for each in self._entry.ranks.replicas})
 
 
 def report_of(asked: Addressee, node_id: NodeId) -> CordonedNode:
@@ -192,7 +214,8 @@ def _refusal(error: Exception) -> str:
     return json.dumps({"error": str(error), "kind": type(error).__name__})
 
 
-_VERBS: Mapping[str, Callable[..., object]] = {
-    name: getattr(Answers, name)
-    for name in ("status", "change", "rollback", "retry", "stop_replicas", "replace_replicas", "cordon", "drain", "uncordon")
-}
+VERBS = (
+    *("status", "config", "notes", "delete", "change", "rollback", "retry"),
+    *("stop_replicas", "replace_replicas", "cordon", "drain", "uncordon"),
+)
+_VERBS: Mapping[str, Callable[..., object]] = {name: getattr(Answers, name) for name in VERBS}

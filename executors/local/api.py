@@ -5,20 +5,25 @@ command's machine (`--node`): what is said of a name is said to all commands of 
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import attrs
 import msgspec
 
-from executors import wishes
-from executors.deployment_ids import meant_by
+from executors import operations
+from executors.deployment_ids import meant_by, split
+from executors.engine.recent_notes import Notes
 from executors.local.controller import STATUS, read_status
-from executors.local.door import ask
+from executors.local.door import ANSWER_S, ask
 from executors.local.folders import is_locked, namespace_folder
-from executors.local.places import DamagedFileError
+from executors.local.places import LOG, DamagedFileError
+from executors.log_lines import LogLine, tail
+from executors.notes_followed import Asking, followed
 from executors.ray_gpu import errors
 from executors.ray_gpu.errors import InvalidDeploymentError, NoAnswerError, NotRunningError, UnknownNameError, not_one
 from executors.ray_gpu.overview import CordonedNode, Status
@@ -26,21 +31,34 @@ from rankcore.errors import RankcoreError
 from rankcore.values import ReplicaId
 
 DEFAULT_NAMESPACE = "rankcore"
+LOOK_EVERY_S = 0.05
+LEAST_S = 2.0
+"""A controller that is told to end has so long to say that it has heard it, however short its end may be."""
 
 
-def status(*, namespace: str | None = None) -> Status:
+def status(*, namespace: str | None = None, timeout_s: float = ANSWER_S) -> Status:
     """What runs, and how it is, of all commands of a namespace in one; epoch and process are those of the first.
+
+    Args:
+        timeout_s: So long each of them may be silent.
 
     Raises:
         NotRunningError: Nothing runs there.
+        NoAnswerError: One of them has not answered in time.
     """
-    first, *others = _statuses(namespace)
+    first, *others = _statuses(namespace, timeout_s)
     all_of = (first, *others)
     return attrs.evolve(
         first,
         deployments={name: info for each in all_of for name, info in each.deployments.items()},
         cordons=tuple(_in_one(found) for found in _by_node(node for each in all_of for node in each.cordons)),
     )
+
+
+def config_in_force(*, namespace: str | None = None) -> dict[str, Any]:
+    """What is in force, as a file of applications says it."""
+    found = [_asked(folder, "config", as_type=dict[str, Any]) for folder in _there_are(namespace).values()]
+    return {"applications": sorted(found, key=lambda each: str(each["name"]))}
 
 
 def scale(name: str, num_replicas: int, *, stop_first: Iterable[ReplicaId] = (), namespace: str | None = None) -> None:
@@ -50,25 +68,25 @@ def scale(name: str, num_replicas: int, *, stop_first: Iterable[ReplicaId] = (),
 
 def restart(name: str, *, token: str | None = None, namespace: str | None = None) -> None:
     """Replace every replica of a deployment once, a few at a time, by one of the same version (V10)."""
-    _change(name, wishes.restarted(token), namespace)
+    _change(name, operations.restarted(token), namespace)
 
 
 def pause(name: str, *, namespace: str | None = None) -> None:
     """Let an update reach no further rank (V13)."""
-    _change(name, wishes.paused(), namespace)
+    _change(name, operations.paused(), namespace)
 
 
 def promote(name: str, replicas: int | str = "100%", *, namespace: str | None = None) -> None:
     """Let an update reach so many replicas in all, those with the highest ranks."""
-    reach = wishes.checked_reach(replicas)
+    reach = operations.checked_reach(replicas)
     deployment, folder = _one(name, namespace)
     world_size = _asked(folder, "status", as_type=Status).deployments[deployment].world_size
-    _asked(folder, "change", wishes.promoted(reach, world_size), ())
+    _asked(folder, "change", operations.promoted(reach, world_size), ())
 
 
 def resume(name: str, *, namespace: str | None = None) -> None:
     """Let an update that was paused, or held back by a partition, reach all ranks."""
-    _change(name, wishes.resumed(), namespace)
+    _change(name, operations.resumed(), namespace)
 
 
 def rollback(name: str, *, namespace: str | None = None) -> None:
@@ -83,7 +101,7 @@ def rollback(name: str, *, namespace: str | None = None) -> None:
 
 def retry(name: str, *, ranks: Iterable[int] = (), namespace: str | None = None) -> None:
     """Try again now what failed (V19)."""
-    named = wishes.checked_ranks(ranks)
+    named = operations.checked_ranks(ranks)
     _asked(_one(name, namespace)[1], "retry", named)
 
 
@@ -101,14 +119,81 @@ def evict(name: str, *, keep: str = "WARM", namespace: str | None = None) -> Non
 
 
 def delete(name: str, *, namespace: str | None = None, timeout_s: float | None = None) -> None:
-    """The command that runs it deletes it.
+    """Have the command that runs an application, or a deployment, end it and itself, as by Ctrl-C there; wait until it has.
 
     Raises:
-        InvalidDeploymentError: Always, with the process to end.
+        UnknownNameError: There is neither, or there are several deployments of that name.
+        TimeoutError: It has not ended in time; it goes on ending.
     """
-    found, folder = _one(name, namespace)
-    pid = _asked(folder, "status", as_type=Status).controller_pid
-    raise InvalidDeploymentError(f"{found} goes with the command that runs it: press Ctrl-C there, or `kill -INT {pid}`")
+    there_are = _there_are(namespace)
+    of_application = [each for each in there_are if split(each)[0] == name]
+    _end({there_are[each] for each in of_application or [_one(name, namespace)[0]]}, timeout_s)
+
+
+def shutdown(*, namespace: str | None = None, timeout_s: float | None = None) -> None:
+    """End all commands of a namespace, as by Ctrl-C in each, and wait until they have. Where nothing runs, nothing happens.
+
+    Raises:
+        TimeoutError: As `delete`.
+    """
+    _end(set(controllers(namespace).values()), timeout_s)
+
+
+def notes(*, follow: bool = False, namespace: str | None = None) -> Iterator[dict[str, Any]]:
+    """What was decided lately, and why."""
+
+    def asking(folder: Path) -> Asking:
+        return lambda after: _asked(folder, "notes", after, as_type=Notes)
+
+    return followed(lambda: {str(each): asking(each) for each in sorted(set(_there_are(namespace).values()))}, follow)
+
+
+def replica_logs(name: str, *, lines: int = 100, follow: bool = False, namespace: str | None = None) -> Iterator[LogLine]:
+    """The last lines that the replicas of a deployment have printed, to one file for all of them, and then what they print.
+
+    Args:
+        name: Of an application or a deployment.
+        lines: So many.
+        follow: Whether to go on with what comes, until the deployment has ended.
+
+    Raises:
+        UnknownNameError: Nothing is called so, or several deployments are, or a rank or replica is asked for.
+    """
+    there_are = _there_are(namespace)
+    if "#" in name:
+        raise UnknownNameError(f"local replicas of a deployment print to one file: ask for {name.partition('#')[0]!r}")
+    found = [each for each in there_are if split(each)[0] == name] or [_one(name, namespace)[0]]
+    return chain.from_iterable(_lines(each, there_are[each], lines, follow) for each in found)
+
+
+def _lines(deployment: str, folder: Path, lines: int, follow: bool) -> Iterator[LogLine]:
+    texts, end = tail(folder / LOG, lines)
+    while True:
+        yield from (LogLine(deployment, None, "out", each) for each in texts)
+        if not follow or not is_locked(folder):
+            return
+        time.sleep(LOOK_EVERY_S)
+        texts, end = tail(folder / LOG, lines, end)
+
+
+def propose_defragmentation(name: str | None = None, *, namespace: str | None = None) -> Any:
+    """Local replicas have their weights for life.
+
+    Raises:
+        InvalidDeploymentError: Always.
+    """
+    found = ", ".join(_there_are(namespace)) if name is None else _one(name, namespace)[0]
+    raise InvalidDeploymentError(f"{found} has no residency: its replicas have their weights for life, and nothing is moved")
+
+
+def _end(folders: Collection[Path], timeout_s: float | None) -> None:
+    for folder in folders:
+        _asked(folder, "delete", timeout_s=ANSWER_S if timeout_s is None else min(ANSWER_S, max(LEAST_S, timeout_s)))
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    while left := [each for each in folders if is_locked(each)]:
+        if deadline is not None and time.monotonic() > deadline:
+            raise TimeoutError(f"{len(left)} of the commands have not ended within {timeout_s:g} s")
+        time.sleep(LOOK_EVERY_S)
 
 
 def update(name: str, *, namespace: str | None = None, **options: Any) -> None:
@@ -128,7 +213,7 @@ def update(name: str, *, namespace: str | None = None, **options: Any) -> None:
 
 def stop_replicas(replica_ids: Iterable[ReplicaId], *, namespace: str | None = None) -> None:
     """Stop these replicas; each is replaced, and its replacement has its rank."""
-    named = wishes.checked_ids("stop_replicas", replica_ids)
+    named = operations.checked_ids("stop_replicas", replica_ids)
     _ask_of_replicas("stop_replicas", named, namespace)
 
 
@@ -136,7 +221,7 @@ def replace_replicas(
     replica_ids: Iterable[ReplicaId], *, deadline_s: float | None = None, namespace: str | None = None
 ) -> None:
     """Replace these replicas within the budget, each by a successor with its rank that has a place before it goes (V14)."""
-    named, for_s = wishes.checked_ids("replace_replicas", replica_ids), wishes.checked_deadline(deadline_s)
+    named, for_s = operations.checked_ids("replace_replicas", replica_ids), operations.checked_deadline(deadline_s)
     _ask_of_replicas("replace_replicas", named, namespace, for_s)
 
 
@@ -152,7 +237,7 @@ def uncordon(node: str, *, namespace: str | None = None) -> CordonedNode:
 
 def drain(node: str, *, deadline_s: float | None = None, reason: str = "drain", namespace: str | None = None) -> CordonedNode:
     """Have all replicas leave a node, each once its successor has a place elsewhere (V14), or by the deadline (V15)."""
-    for_s, why = wishes.checked_deadline(deadline_s), wishes.checked_reason(reason)
+    for_s, why = operations.checked_deadline(deadline_s), operations.checked_reason(reason)
     return _ask_of_node("drain", node, namespace, for_s, why)
 
 
@@ -210,16 +295,16 @@ def _one(name: str, namespace: str | None) -> tuple[str, Path]:
     return found[0], there_are[found[0]]
 
 
-def _statuses(namespace: str | None) -> list[Status]:
-    return [_asked(folder, "status", as_type=Status) for folder in _there_are(namespace).values()]
+def _statuses(namespace: str | None, timeout_s: float = ANSWER_S) -> list[Status]:
+    return [_asked(folder, "status", as_type=Status, timeout_s=timeout_s) for folder in _there_are(namespace).values()]
 
 
 # -- asking
 
 
-def _asked(folder: Path, verb: str, *arguments: Any, as_type: Any = None) -> Any:
+def _asked(folder: Path, verb: str, *arguments: Any, as_type: Any = None, timeout_s: float = ANSWER_S) -> Any:
     """What a controller answers, or the error that it says."""
-    answer = ask(folder, verb, arguments)
+    answer = ask(folder, verb, arguments, timeout_s)
     if "error" in answer:
         kind = getattr(errors, str(answer.get("kind")), InvalidDeploymentError)
         if not (isinstance(kind, type) and issubclass(kind, errors.RayExecutorError)):
@@ -241,7 +326,7 @@ def _ask_of_replicas(verb: str, named: tuple[str, ...], namespace: str | None, *
         for info in status.deployments.values()
         for replica in info.replicas
     }
-    meant = wishes.replicas_meant(named, {each: each for each in known})
+    meant = operations.replicas_meant(named, {each: each for each in known})
     for folder in dict.fromkeys(known[each] for each in meant):
         _asked(folder, verb, tuple(each for each in meant if known[each] == folder), *arguments)
 

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeAlias
 
 import attrs
 import msgspec
@@ -20,7 +19,8 @@ from executors.deployment_ids import split, unescaped
 from executors.engine.backend import ClusterBackend
 from executors.engine.clusters import CLUSTER, ClusterRecovered
 from executors.engine.journal import Journal
-from executors.engine.loop import Loop
+from executors.engine.loop import ClusterLoop
+from executors.engine.recent_notes import RecentNotes
 from executors.engine.store import FencedJournal, FileStore
 from executors.local.answers import Answers, report_of
 from executors.local.checkpoint import RECORD, read_record
@@ -28,13 +28,14 @@ from executors.local.door import Door
 from executors.local.executor import ONE_NODE, LocalExecutor, now
 from executors.local.fence import FenceError
 from executors.local.folders import lock
+from executors.local.maintenance_file import MaintenanceFile
 from executors.local.places import LOG, SAID, STAYS, DamagedFileError, newest_epoch
-from executors.local.said import Said
+from executors.maintenance import Maintenance
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.overview import DeploymentInfo, ReplicaStatus, Status
 from executors.whole_files import write_whole
-from rankcore import DeploymentSpec
-from rankcore.cluster import ApplicationSpec, ClusterState, ClusterStep, Entry, EntrySpec, cluster_step
+from rankcore import DeploymentSpec, DeploymentStatus
+from rankcore.cluster import ApplicationSpec, ClusterState, Entry, EntrySpec
 from rankcore.cluster.events import ApplyRequested, ClusterEvent, DeletionRequested, NodeJoined
 from rankcore.cluster.names import application_of
 from rankcore.errors import InvalidEventError
@@ -45,8 +46,6 @@ from rankcore.waits import unready_in_words
 LOGGER = logging.getLogger(__name__)
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STATUS = "status.json"
-
-ClusterLoop: TypeAlias = Loop[ClusterState, ClusterEvent, ClusterStep]
 
 
 class Controller:
@@ -64,7 +63,9 @@ class Controller:
         version_now: Of the code that a replica would find which is started now; None: versions are the user's own affair.
 
     Attributes:
-        said: What users have said of nodes and replicas.
+        maintenance: What users have asked of nodes and replicas.
+        application: MODULE:APP.
+        notes: The newest of them.
 
     Raises:
         PlaceError: Another controller runs this deployment.
@@ -72,7 +73,8 @@ class Controller:
         OSError: The folder or the journal cannot be written to.
     """
 
-    said: Said
+    maintenance: Maintenance
+    notes: RecentNotes
 
     def __init__(
         self,
@@ -87,11 +89,13 @@ class Controller:
         self._version_now = version_now
         self._wanted = EntrySpec(ranks=spec)
         self._name = self._wanted.deployment
-        self._folder, self._application = folder, application
+        self._folder, self.application = folder, application
         self._loop: ClusterLoop | None = None
         self._door: Door | None = None
         self._shown: tuple[Entry | None, object] | None = None
         self._complaint = ""
+        self._status: DeploymentStatus | None = None
+        self._status_since = now()
         self._has_begun = False
         self._lock = lock(folder)
         try:
@@ -107,17 +111,19 @@ class Controller:
         """Raise the fence, then look: at the survivors, and at what an earlier controller wanted."""
         folder, epoch = self._folder, newest_epoch(self._folder) + 1
         with undisturbed():
-            self.executor = LocalExecutor(folder, self._application, self._in_force, epoch, self.nodes)
+            self.executor = LocalExecutor(folder, self.application, self._in_force, epoch, self.nodes)
             self._has_begun = True
             upheld = self.executor.fence.upheld
-            self.said = Said(folder / SAID, upheld)
+            self.maintenance = Maintenance(MaintenanceFile(folder / SAID, upheld))
+            self.maintenance.read()
             self.close_nodes()  # before the first command, which may be a start
             self._backend = ClusterBackend(FileStore(folder / RECORD, upheld), lambda _: self.executor, now)
             self._backend.executors[self._name] = self.executor
             record = read_record(folder, self._name)
             records, found = () if record is None else (record,), tuple(self.executor.processes)
             how = ClusterRecovered(records=records, replica_ids=found, at=now(), epoch=epoch)
-            self._loop = ClusterLoop.begun(CLUSTER, self._backend, how, journal=FencedJournal(journal, upheld))
+            self.notes = RecentNotes(FencedJournal(journal, upheld))
+            self._loop = ClusterLoop.begun(CLUSTER, self._backend, how, journal=self.notes)
             self._look()
         while self.entry is not None and self.entry.deleting:
             self.run_for(0.1)
@@ -128,9 +134,9 @@ class Controller:
             wanted = ApplicationSpec(name=application_of(self._name), deployments=(self._wanted,))
             for node in self.nodes:
                 self._loop.deliver(NodeJoined(node_id=node, resources={}, at=now()))
-            self.said.keep_of(self.nodes, self.entry.ranks.replicas if self.entry is not None else ())
-            for said in (*self.said.cordons.values(), *self.said.replacements.values()):
-                self._loop.deliver(attrs.evolve(said, at=now()))
+            self.forget_gone()
+            for request in self.maintenance.requests.values():
+                self._loop.deliver(attrs.evolve(request, at=now()))
             self._loop.deliver(ApplyRequested(applications=(wanted,), at=now()))
             self._loop.deliver_all()
             if self._unsaved:
@@ -174,12 +180,8 @@ class Controller:
         return now()
 
     def check(self, event: ClusterEvent) -> None:
-        """Whether the machine would take a request; nothing changes.
-
-        Raises:
-            RankcoreError: It would not.
-        """
-        cluster_step(self.state, event)
+        """Raise what the machine would raise of a request; nothing changes."""
+        self._running.check(event)
 
     def request(self, event: ClusterEvent) -> None:
         """Have the machine take what a user asks for; it is stored when this returns.
@@ -212,7 +214,16 @@ class Controller:
 
     def close_nodes(self) -> None:
         """Nothing new comes to nodes that are cordoned, from now on."""
-        self.executor.close_nodes(frozenset(self.said.cordons))
+        self.executor.close_nodes(frozenset(self.maintenance.cordons))
+
+    def forget_gone(self) -> None:
+        """What was asked of nodes and replicas that there are no more is over.
+
+        Raises:
+            OSError: It cannot be written. Nothing has changed.
+        """
+        kept = self.maintenance
+        kept.forget(nodes=kept.cordons.keys() - set(self.nodes), replicas=kept.gone(self.state))
 
     # -- its life
 
@@ -280,7 +291,7 @@ class Controller:
             controller_pid=os.getpid(),
             journal=None,
             deployments=deployments,
-            cordons=tuple(report_of(self, each) for each in sorted(self.said.cordons)),
+            cordons=tuple(report_of(self, each) for each in sorted(self.maintenance.cordons)),
         )
 
     def _info(self, entry: Entry) -> DeploymentInfo:
@@ -307,6 +318,7 @@ class Controller:
             app_name=split(self._name)[0],
             replicas=tuple(sorted(rows, key=lambda row: row.rank.rank if row.rank is not None else 2**31)),
             rollout=str(progress_of(state, now())),
+            status_for_s=max(0.0, now() - self._status_since),
         )
 
     # -- what happens
@@ -325,7 +337,10 @@ class Controller:
         return not problem
 
     def _look(self) -> None:
-        shown = self.entry, (self._unsaved, tuple(self.said.cordons.values()))
+        status = self.entry.ranks.status if self.entry is not None else None
+        if status is not self._status:
+            self._status, self._status_since = status, now()
+        shown = self.entry, (self._unsaved, tuple(self.maintenance.cordons.values()))
         if self._shown is None or shown[0] is not self._shown[0] or shown[1] != self._shown[1]:
             text = msgspec.json.encode(self.status()).decode()
             try:

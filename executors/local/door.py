@@ -1,24 +1,25 @@
 """Where users' requests come in to a local controller, and what a request is: a socket in the deployment's folder.
 
 One connection is one request: a line of JSON with a verb and its arguments, answered with a line that has the answer or what is
-wrong. Nothing here waits for who asks: a request counts once its line is complete, and who does not take its answer within
-`TAKE_S` goes without.
+wrong. Nothing here waits for who asks: a request counts once its line is complete, and an answer that finds no room on its way
+is given by a thread of its own; who does not take it within `TAKE_S` goes without.
 """
 
 import json
 import socket
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from executors.local.places import DOOR
-from executors.private_folder import bound, check_peer, connected
+from executors.private_folder import PlaceError, bound, check_peer, connected, peer_of
 from executors.ray_gpu.errors import NoAnswerError
 
 LINE_BYTES_MAX = 2**20
 READ_BYTES = 65_536
-TAKE_S = 1.0
+TAKE_S = 10.0
 ANSWER_S = 60.0
 
 
@@ -44,22 +45,17 @@ class Door:
         with suppress(BlockingIOError):
             while True:
                 caller, _ = self._listener.accept()
-                caller.setblocking(False)
-                self._callers[caller] = b""
+                try:
+                    check_peer(caller)
+                except PlaceError:  # another user's
+                    caller.close()
+                else:
+                    caller.setblocking(False)
+                    self._callers[caller] = b""
         for caller in tuple(self._callers):
-            if (line := self._line_of(caller)) is None:
-                continue
-            try:
-                check_peer(caller)
-                if line:
-                    said = answer(line).encode() + b"\n"
-                    caller.settimeout(TAKE_S)
-                    caller.sendall(said)
-            except OSError:
-                pass  # it is gone, or another user's
-            finally:
+            if (line := self._line_of(caller)) is not None:
                 del self._callers[caller]
-                caller.close()
+                _give(caller, answer(line).encode() + b"\n" if line else b"")
 
     def _line_of(self, caller: socket.socket) -> str | None:
         """What it asks; "": it says nothing that can be heard; None: not yet."""
@@ -81,21 +77,43 @@ class Door:
             each.close()
 
 
-def ask(folder: Path, verb: str, arguments: tuple[Any, ...]) -> dict[str, Any]:
+def _give(caller: socket.socket, answer: bytes) -> None:
+    """All of an answer; the caller hangs up then."""
+    sent = 0
+    with suppress(OSError):  # it is gone, or takes nothing at the moment
+        sent = caller.send(answer)
+    if sent < len(answer):
+        threading.Thread(target=_give_slowly, args=(caller, answer[sent:]), daemon=True).start()
+    else:
+        caller.close()
+
+
+def _give_slowly(caller: socket.socket, rest: bytes) -> None:
+    with caller, suppress(OSError):
+        caller.settimeout(TAKE_S)
+        caller.sendall(rest)
+
+
+def ask(folder: Path, verb: str, arguments: tuple[Any, ...], timeout_s: float = ANSWER_S) -> dict[str, Any]:
     """What the controller of a deployment answers.
 
     Raises:
         NoAnswerError: None has answered in time, or it has ended meanwhile.
         PlaceError: Other users could get at the folder.
     """
+    pid = 0
     try:
-        with connected(folder / DOOR, ANSWER_S) as connection:
+        with connected(folder / DOOR, timeout_s) as connection:
+            pid = peer_of(connection)
             connection.sendall(json.dumps({"verb": verb, "arguments": arguments}).encode() + b"\n")
             said = b""
             while data := connection.recv(READ_BYTES):
                 said += data
     except TimeoutError:
-        raise NoAnswerError(f"the controller of {folder} has not answered within {ANSWER_S:g} s") from None
+        raise NoAnswerError(
+            f"the controller of {folder}, process {pid or 'unknown'}, has not answered within {timeout_s:g} s: `kill -CONT` "
+            "lets one go on that was stopped, `kill -KILL` ends one that hangs, whose replicas live on for ten minutes"
+        ) from None
     except (ConnectionError, FileNotFoundError):
         said = b""
     if not said.endswith(b"\n"):

@@ -157,7 +157,7 @@ class LocalExecutor:
             node_id = command.node_id or min(there_are, key=lambda node: here[node], default=None)
             if node_id is None:
                 if replica_id not in self._waiting:  # the core asks for it again and again
-                    self._inbox.append(ReplicaPending(replica_id=replica_id, reason=NO_PLACE, at=now()))
+                    self._inbox.append(ReplicaPending(replica_id=replica_id, reason=NO_PLACE, no_room=True, at=now()))
                 self._waiting[replica_id] = command
                 return
             try:

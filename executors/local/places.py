@@ -3,7 +3,7 @@
 epoch                              of the newest controller: see `fence`; it outlives the deployment, since epochs only grow
 lock                               held by the controller that runs; it stays too, so that all lock the same file
 record.json  status.json           the checkpoint, which outlives a controller; how it was after the last step
-said                               what users have said of nodes and replicas, and the checkpoint does not hold (`said`)
+said                               what users have asked of nodes and replicas, beside the checkpoint (`maintenance_file`)
 door                               the socket of the controller, for what users ask of it (`door`)
 log                                what replicas print
 <epoch>.<serial>@<node>.<pid>      the socket of a replica, which is alive if it takes connections

@@ -1,12 +1,13 @@
 """The user's code in a local replica: the `UserCode` of Ray's replicas, with an application that each imports for itself."""
 
+import json
 import os
 from typing import Any
 
 import attrs
 
 from executors.deployment_ids import split
-from executors.loading import load_application
+from executors.loading import ARGS_VARIABLE, load_application
 from executors.ray_gpu import context
 from executors.ray_gpu.changes import change_of
 from executors.ray_gpu.messages import NO_RANKS
@@ -36,7 +37,7 @@ class LocalUser(UserCode):
 
     def unpack(self) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
         """The class or function, and its arguments: imported, where on Ray it is unpickled."""
-        found = load_application(self._application)
+        found = load_application(self._application, json.loads(os.environ.get(ARGS_VARIABLE, "{}")))
         return found.deployment.target, found.args, dict(found.kwargs)
 
     async def carry_out(self, work: RunUserCode) -> str | None:

@@ -18,11 +18,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from executors.log_lines import LogLine
     from executors.ray_gpu.api import (
         RunTarget,
+        config_in_force,
         delete,
         get_app_handle,
         get_deployment_handle,
+        notes,
+        propose_defragmentation,
         run,
         run_many,
         shutdown,
@@ -52,6 +56,7 @@ if TYPE_CHECKING:
     from executors.ray_gpu.errors import (
         CallCancelledError,
         CallError,
+        ConflictError,
         DeadlineError,
         DeploymentFailedError,
         InvalidCallError,
@@ -74,6 +79,8 @@ if TYPE_CHECKING:
     from executors.ray_gpu.grpc_proxy.options import GrpcOptions
     from executors.ray_gpu.http.ingress import ingress
     from executors.ray_gpu.http.options import HttpOptions
+    from executors.ray_gpu.log_files import replica_logs
+    from executors.ray_gpu.logs.config import LoggingConfig
     from executors.ray_gpu.process_group import ensure_process_group, torch_env, wait_for_world_change
     from executors.ray_gpu.requests.batching import batch
     from executors.ray_gpu.requests.handle import DeploymentHandle
@@ -84,6 +91,9 @@ if TYPE_CHECKING:
         DeploymentResponse,
         DeploymentResponseGenerator,
     )
+    from executors.ray_gpu.requests.under_way import cancel_request, requests_under_way
+    from executors.ray_gpu.rest.options import RestOptions
+    from executors.ray_gpu.rest.starting import start_rest, stop_rest
     from executors.ray_gpu.serve_options import ControllerOptions
     from executors.ray_gpu.static_placement import StaticPlacementConfig
     from executors.ray_gpu.worker.declaration import Residency
@@ -95,6 +105,7 @@ _HOMES = {
     "CallCancelledError": "executors.ray_gpu.errors",
     "CallError": "executors.ray_gpu.errors",
     "ControllerOptions": "executors.ray_gpu.serve_options",
+    "ConflictError": "executors.ray_gpu.errors",
     "DeadlineError": "executors.ray_gpu.errors",
     "Deployment": "executors.ray_gpu.declaration",
     "DeploymentBroadcastResponse": "executors.ray_gpu.requests.response",
@@ -107,6 +118,7 @@ _HOMES = {
     "HttpOptions": "executors.ray_gpu.http.options",
     "InvalidCallError": "executors.ray_gpu.errors",
     "InvalidDeploymentError": "executors.ray_gpu.errors",
+    "LoggingConfig": "executors.ray_gpu.logs.config",
     "MemoryOptions": "executors.ray_gpu.worker.options",
     "MissingExtraError": "executors.ray_gpu.errors",
     "NameInUseError": "executors.ray_gpu.errors",
@@ -120,6 +132,7 @@ _HOMES = {
     "ReplicaContext": "executors.ray_gpu.context",
     "ReplicaGoneError": "executors.ray_gpu.errors",
     "ReplicaRank": "rankcore",
+    "RestOptions": "executors.ray_gpu.rest.options",
     "RunTarget": "executors.ray_gpu.api",
     "Residency": "executors.ray_gpu.worker.declaration",
     "RequestContext": "executors.ray_gpu.requests.request_context",
@@ -129,6 +142,12 @@ _HOMES = {
     "UntrustedAddressError": "executors.ray_gpu.errors",
     "VersionMismatchError": "executors.ray_gpu.errors",
     "batch": "executors.ray_gpu.requests.batching",
+    "cancel_request": "executors.ray_gpu.requests.under_way",
+    "config_in_force": "executors.ray_gpu.api",
+    "LogLine": "executors.log_lines",
+    "replica_logs": "executors.ray_gpu.log_files",
+    "notes": "executors.ray_gpu.api",
+    "propose_defragmentation": "executors.ray_gpu.api",
     "cordon": "executors.ray_gpu.changing",
     "delete": "executors.ray_gpu.api",
     "deployment": "executors.ray_gpu.declaration",
@@ -148,6 +167,7 @@ _HOMES = {
     "promote": "executors.ray_gpu.changing",
     "resume": "executors.ray_gpu.changing",
     "replace_replicas": "executors.ray_gpu.changing",
+    "requests_under_way": "executors.ray_gpu.requests.under_way",
     "restart": "executors.ray_gpu.changing",
     "retry": "executors.ray_gpu.changing",
     "rollback": "executors.ray_gpu.changing",
@@ -155,8 +175,10 @@ _HOMES = {
     "shutdown": "executors.ray_gpu.api",
     "shutdown_async": "executors.ray_gpu.api",
     "start": "executors.ray_gpu.api",
+    "start_rest": "executors.ray_gpu.rest.starting",
     "status": "executors.ray_gpu.api",
     "stop_replicas": "executors.ray_gpu.changing",
+    "stop_rest": "executors.ray_gpu.rest.starting",
     "torch_env": "executors.ray_gpu.process_group",
     "uncordon": "executors.ray_gpu.changing",
     "update": "executors.ray_gpu.changing",
@@ -167,6 +189,7 @@ __all__ = [
     "Application",
     "CallCancelledError",
     "CallError",
+    "ConflictError",
     "ControllerOptions",
     "DeadlineError",
     "Deployment",
@@ -180,6 +203,8 @@ __all__ = [
     "HttpOptions",
     "InvalidCallError",
     "InvalidDeploymentError",
+    "LogLine",
+    "LoggingConfig",
     "MemoryOptions",
     "MissingExtraError",
     "NameInUseError",
@@ -195,6 +220,7 @@ __all__ = [
     "ReplicaRank",
     "RequestContext",
     "Residency",
+    "RestOptions",
     "RunTarget",
     "StaticPlacementConfig",
     "UnavailableError",
@@ -202,6 +228,8 @@ __all__ = [
     "UntrustedAddressError",
     "VersionMismatchError",
     "batch",
+    "cancel_request",
+    "config_in_force",
     "cordon",
     "delete",
     "deployment",
@@ -215,9 +243,13 @@ __all__ = [
     "get_request_context",
     "ingress",
     "multiplexed",
+    "notes",
     "pause",
     "promote",
+    "propose_defragmentation",
     "replace_replicas",
+    "replica_logs",
+    "requests_under_way",
     "restart",
     "resume",
     "retry",
@@ -228,8 +260,10 @@ __all__ = [
     "shutdown",
     "shutdown_async",
     "start",
+    "start_rest",
     "status",
     "stop_replicas",
+    "stop_rest",
     "torch_env",
     "uncordon",
     "update",

@@ -9,13 +9,14 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
 import ray
 
 from executors.deployment_ids import DEFAULT_APPLICATION, deployment_id, problem_of
+from executors.notes_followed import followed
 from executors.ray_gpu import connection, names
 from executors.ray_gpu.applications import packages_in
 from executors.ray_gpu.connection import ask, ask_at_length
@@ -33,14 +34,18 @@ from executors.ray_gpu.errors import (
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.ingress import APP
 from executors.ray_gpu.http.options import HttpOptions, checked_prefix
+from executors.ray_gpu.logs.config import LoggingConfig, as_plain, logging_config_of
 from executors.ray_gpu.overview import DeploymentInfo, Status
-from executors.ray_gpu.packing import Package, wanted_of
+from executors.ray_gpu.packing import Origin, Package, wanted_of
 from executors.ray_gpu.proxies.options import ProxyOptions, chosen
 from executors.ray_gpu.requests.handle import DeploymentHandle
+from executors.ray_gpu.rest.starting import end_rest
 from executors.ray_gpu.serve_options import ControllerOptions, controller_options_of
 from executors.ray_gpu.worker.options import MemoryOptions
+from executors.revisions import revision_of
 from rankcore import DeploymentStatus
 from rankcore.cluster import ClusterPlan, plan_cluster, recover_cluster
+from rankcore.residency.defragmentation import Proposal
 
 LOG = logging.getLogger(__name__)
 
@@ -65,6 +70,7 @@ def start(
     grpc_options: GrpcOptions | Mapping[str, Any] | None = None,
     memory: MemoryOptions | Mapping[str, Any] | None = None,
     controller_options: ControllerOptions | Mapping[str, Any] | None = None,
+    logging_config: LoggingConfig | Mapping[str, Any] | None = None,
 ) -> None:
     """Start the controller, where it does not run yet. `run` does it too.
 
@@ -75,6 +81,8 @@ def start(
         grpc_options: How to serve gRPC, likewise: by the same proxies.
         memory: Which memory of nodes weights that may be COLD use (`Residency`), as `MemoryOptions` or a dict of its fields;
             None: as it is, which is as `MemoryOptions()` has it until somebody says otherwise.
+        logging_config: How proxies log, as `LoggingConfig` or a dict of its fields; others take the place of those that log
+            otherwise, and are started where there are none. None: as it is. How replicas log, `run` and `@deployment` say.
         namespace: Where it and its replicas live; by default $RANKCORE_NAMESPACE, or "rankcore".
         journal: File for everything that happens, on the controller's node; None: no journal.
         controller_options: Of the controller, where it is started by this: the variables of its environment.
@@ -88,9 +96,10 @@ def start(
         location: Any = getattr(proxy_location, "value", proxy_location)  # Serve's is an enum
         http = attrs.evolve(http or HttpOptions(), location=location)
     places, env_vars = chosen(MemoryOptions, memory), controller_options_of(controller_options).env_vars
+    logs = as_plain(logging_config_of(logging_config))
     if grpc is not None:
         grpc = _importable(grpc)
-    if http is not None or grpc is not None:
+    if http is not None or grpc is not None or logs is not None:
         _check_http_can_be_served()
     for protocol, options in (("HTTP", http), ("gRPC", grpc)):
         if options is not None and (open_door := options.open_door(protocol, options.host, options.port)):
@@ -101,9 +110,10 @@ def start(
     _say_where_journal_is(controller, journal)
     if places is not None:
         ask(controller, "use_memory", places)
-    if http is not None or grpc is not None:
+    if http is not None or grpc is not None or logs is not None:
         before = ask(controller, "proxy_options") or ProxyOptions()
-        _serve_outside(controller, ProxyOptions(http=http or before.http, grpc=grpc or before.grpc), replace=True)
+        wanted = ProxyOptions(http=http or before.http, grpc=grpc or before.grpc, logging=logs or before.logging)
+        _serve_outside(controller, wanted, replace=True)
 
 
 def run(
@@ -119,6 +129,7 @@ def run(
     controller_options: ControllerOptions | Mapping[str, Any] | None = None,
     namespace: str | None = None,
     journal: str | None = JOURNAL_IN_LOGS,
+    logging_config: LoggingConfig | Mapping[str, Any] | None = None,
     _local_testing_mode: bool = False,
 ) -> DeploymentHandle:
     """Deploy an application and wait until it is healthy. What runs already is changed to what is wanted now.
@@ -139,6 +150,7 @@ def run(
         external_scaler_enabled: No deployment of it may scale itself then: `scale` is called from outside, as it may be of any
             other without `autoscaling_config` too.
         controller_options, namespace, journal: As for `start`.
+        logging_config: How the replicas of the application log, those of deployments that have one of their own excepted.
         _local_testing_mode: Run it in this process, on threads, without Ray: for tests. One replica each, and no HTTP.
 
     Returns:
@@ -158,7 +170,15 @@ def run(
 
         return run_here(target, name)
     (handle,) = run_many(
-        [RunTarget(target, name, route_prefix, external_scaler_enabled)],
+        [
+            RunTarget(
+                target,
+                name,
+                route_prefix,
+                external_scaler_enabled=external_scaler_enabled,
+                logging_config=logging_config,
+            )
+        ],
         blocking=blocking,
         wait=wait,
         timeout_s=timeout_s,
@@ -176,13 +196,16 @@ class RunTarget:
 
     Attributes:
         target: What `bind` returned.
-        name, route_prefix, external_scaler_enabled: As for `run`.
+        name, route_prefix, external_scaler_enabled, logging_config: As for `run`.
+        origin: Where a file of applications would find it, for `config_in_force`; None: nobody says.
     """
 
     target: Application
     name: str = DEFAULT_APPLICATION
     route_prefix: str | None = None
     external_scaler_enabled: bool = False
+    logging_config: LoggingConfig | Mapping[str, Any] | None = None
+    origin: Origin | None = None
 
 
 def run_many(
@@ -240,7 +263,8 @@ def packages_of(target: RunTarget, namespace: str) -> tuple[tuple[Package, ...],
     Raises:
         InvalidDeploymentError: A name, an option, a class or an argument is not what it may be.
     """
-    packages, handles = packages_in(target.target, target.name, _prefix_of(target), namespace)
+    packages, handles = packages_in(target.target, target.name, _prefix_of(target), namespace, target.logging_config)
+    packages[-1] = attrs.evolve(packages[-1], origin=target.origin)
     if target.external_scaler_enabled and (own := [each for each in packages if each.autoscaling is not None]):
         raise InvalidDeploymentError(
             f"external_scaler_enabled cannot be had with autoscaling_config, which {own[0].spec.name} has"
@@ -256,24 +280,38 @@ def deploy_packages(
     replace: bool = False,
     prune: bool = False,
     http_options: Mapping[str, Any] | HttpOptions | None = None,
+    grpc_options: Mapping[str, Any] | GrpcOptions | None = None,
     namespace: str,
     journal: str | None = JOURNAL_IN_LOGS,
+    expected: str | None = None,
 ) -> None:
-    """Deploy what was packed, as `run_many`. The process is connected."""
+    """Deploy what was packed, as `run_many`. The process is connected.
+
+    Args:
+        expected: The revision that is to be in force until then (`Status.revision`); None: any may be.
+
+    Raises:
+        ConflictError: Another writer came first. Nothing was deployed.
+        RayExecutorError, TimeoutError: As `run`.
+    """
     _check_names([each.code.app_name for each in packages if each.is_ingress])
-    http = chosen(HttpOptions, http_options)
-    serves_http = http is not None or any(each.route_prefix is not None for each in packages)
+    http, grpc = chosen(HttpOptions, http_options), chosen(GrpcOptions, grpc_options)
+    if grpc is not None:
+        grpc = _in_this_jobs_environment(_importable(grpc))
+    serves_http = http is not None or grpc is not None or any(each.route_prefix is not None for each in packages)
     if serves_http:
         _check_http_can_be_served()
     controller = connection.start_controller(namespace, journal)
     _say_where_journal_is(controller, journal)
-    if prune or len({each.code.app_name for each in packages}) != 1:
+    if expected is not None:
+        ask_at_length(controller, "apply", packages, replace, prune, expected)
+    elif prune or len({each.code.app_name for each in packages}) != 1:
         ask_at_length(controller, "apply", packages, replace, prune)
     else:
         ask_at_length(controller, "deploy", packages, replace)  # a controller of an older release has this too
-    if http is not None:
+    if http is not None or grpc is not None:
         before = ask(controller, "proxy_options") or ProxyOptions()
-        _serve_outside(controller, attrs.evolve(before, http=http), replace=True)
+        _serve_outside(controller, ProxyOptions(http=http or before.http, grpc=grpc or before.grpc), replace=True)
     elif serves_http:
         _serve_outside(controller, ProxyOptions(), replace=False)
     if wait:
@@ -282,8 +320,13 @@ def deploy_packages(
             _wait_healthy(controller, package.spec.name, package.spec.version, deadline)
 
 
-def plan_packages(packages: tuple[Package, ...], *, replace: bool, prune: bool, namespace: str) -> ClusterPlan:
-    """What `deploy_packages` would bring. The process is connected.
+def plan_packages(
+    packages: tuple[Package, ...], *, replace: bool, prune: bool, namespace: str
+) -> tuple[ClusterPlan, str | None]:
+    """What `deploy_packages` would bring, and the revision for which that holds. The process is connected.
+
+    Returns:
+        None as the revision: the controller that runs is of before there were any.
 
     Raises:
         RayExecutorError: As `run_many`.
@@ -294,9 +337,11 @@ def plan_packages(packages: tuple[Package, ...], *, replace: bool, prune: bool, 
     except VersionMismatchError:
         raise
     except NotRunningError:  # nothing is deployed yet
-        return plan_cluster(recover_cluster((), (), at=0.0, epoch=1).state, wanted_of(packages, prune, 0.0))
+        nothing = recover_cluster((), (), at=0.0, epoch=1).state
+        return plan_cluster(nothing, wanted_of(packages, prune, 0.0)), revision_of(nothing)
+    revision = ask(controller, "revision") if hasattr(controller, "revision") else None  # read first: what follows is as new
     found: ClusterPlan = ask(controller, "plan", packages, replace, prune)
-    return found
+    return found, revision
 
 
 def _check_names(names: list[str]) -> None:
@@ -305,15 +350,55 @@ def _check_names(names: list[str]) -> None:
             raise InvalidDeploymentError(f"applications must have names of their own, got {name!r} {names.count(name)} times")
 
 
-def status(*, namespace: str | None = None) -> Status:
+def status(*, namespace: str | None = None, timeout_s: float = connection.ANSWER_S) -> Status:
     """What runs, and how it is.
+
+    Args:
+        timeout_s: So long the controller may be silent.
 
     Raises:
         NotRunningError: Neither Ray nor a controller runs.
-        NoAnswerError: The controller has not answered for a minute, nor has another taken its place.
+        NoAnswerError: The controller has not answered in time, nor has another taken its place.
     """
-    status: Status = ask(connection.running(namespace), "status")
+    status: Status = ask(connection.running(namespace, timeout_s), "status", timeout_s=timeout_s)
     return status
+
+
+def config_in_force(*, namespace: str | None = None) -> dict[str, Any]:
+    """What is in force, as a file of applications says it: options that are as they are by default are left out.
+
+    Raises:
+        NotRunningError, NoAnswerError: As `status`.
+    """
+    found: dict[str, Any] = ask(connection.running(namespace), "config")
+    return found
+
+
+def notes(*, follow: bool = False, namespace: str | None = None) -> Iterator[dict[str, Any]]:
+    """What was decided lately, and why: notes as JSON-like data, the oldest first, each with its `time` in seconds since 1970.
+
+    Args:
+        follow: Whether to wait for more, for ever.
+
+    Raises:
+        NotRunningError, NoAnswerError: As `status`.
+    """
+    controller = connection.running(namespace)
+    yield from followed(lambda: {"": lambda after: ask(controller, "notes", after)}, follow)
+
+
+def propose_defragmentation(name: str | None = None, *, namespace: str | None = None) -> Proposal:
+    """Moves that would let weights which may be COLD fit without displacing anybody, with what they cost. Nothing is moved.
+
+    Args:
+        name: Of the deployment; None: the largest that waits.
+
+    Raises:
+        UnknownNameError: There is no such deployment.
+        InvalidDeploymentError: It has no residency.
+    """
+    found: Proposal = ask(connection.running(namespace), "propose_defragmentation", name)
+    return found
 
 
 def delete(name: str, *, namespace: str | None = None, timeout_s: float | None = None) -> None:
@@ -379,16 +464,19 @@ def wait_until_healthy(name: str, *, namespace: str | None = None, timeout_s: fl
     return _wait_healthy(connection.running(namespace), name, None, deadline)
 
 
-def shutdown(*, namespace: str | None = None, timeout_s: float | None = None) -> None:
-    """Delete all deployments and end the controller. Where nothing runs, nothing happens.
+def shutdown(*, namespace: str | None = None, timeout_s: float | None = None, keep_rest: bool = False) -> None:
+    """Delete all deployments and end the controller and the REST server. Where nothing runs, nothing happens.
 
     Args:
         timeout_s: How long calls under way may take; then, and when the controller does not answer, replicas are ended
             without further ado. None: as long as the deployments allow.
+        keep_rest: Whether the REST server stays, for what is deployed next.
     """
     namespace = namespace or connection.default_namespace()
     try:
         connection.connect(start=False)
+        if not keep_rest:
+            end_rest(namespace)
         controller = ray.get_actor(names.CONTROLLER, namespace=namespace)
     except (NotRunningError, ValueError):
         return

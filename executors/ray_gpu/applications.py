@@ -11,7 +11,7 @@ from executors.ray_gpu.requests.handle import DeploymentHandle
 
 
 def packages_in(
-    target: Application, app_name: str, prefix: str | None, namespace: str
+    target: Application, app_name: str, prefix: str | None, namespace: str, logging: object = None
 ) -> tuple[list[Package], dict[int, DeploymentHandle]]:
     """What is sent of an application: its deployments, those first that others are given handles of; and these."""
     named = in_order(target)
@@ -25,6 +25,7 @@ def packages_in(
             name,
             route_prefix=prefix if each is target else None,
             is_ingress=each is target,
+            logging=logging,
         )
         for name, each in named.items()
     ]

@@ -3,7 +3,6 @@
 Where an application has a `runtime_env` a task on the cluster does it, in that environment; else this process does.
 """
 
-import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,17 +10,21 @@ import attrs
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from executors.loading import LoadError, load_object
+from executors.loading import LoadError, arguments_for, load_object
 from executors.ray_gpu.api import RunTarget, packages_of
 from executors.ray_gpu.applications import in_order
 from executors.ray_gpu.declaration import OWN_OPTIONS, ROUTING_OPTIONS, SPEC_OPTIONS, Application, Deployment
 from executors.ray_gpu.errors import InvalidDeploymentError, RayExecutorError, not_one
-from executors.ray_gpu.packing import Package
+from executors.ray_gpu.packing import Origin, Package
 from executors.ray_gpu.serve_options import SERVE_OPTIONS
+from executors.ray_gpu.static_placement import StaticPlacementConfig
 from executors.ray_gpu.worker.declaration import Residency
 from rankcore.errors import RankcoreError
 
-OPTIONS = tuple(sorted({*SPEC_OPTIONS, *ROUTING_OPTIONS, *OWN_OPTIONS, *SERVE_OPTIONS} - {"name", "_placement_info"}))
+STATIC_PLACEMENT = "static_placement"
+"""What a file calls `_placement_info`, with the name of the placement group in place of the group."""
+NOT_IN_FILES = {"name", "_placement_info"}
+OPTIONS = tuple(sorted({*SPEC_OPTIONS, *ROUTING_OPTIONS, *OWN_OPTIONS, *SERVE_OPTIONS, STATIC_PLACEMENT} - NOT_IN_FILES))
 """What a file may say of a deployment."""
 OF_APPLICATION = (("route_prefix ", ("route_prefix",)), ("the application's name ", ("name",)))
 """What errors of an application itself begin with, and its keys."""
@@ -52,6 +55,7 @@ class WantedApplication:
     Attributes:
         import_path: `module:name` of what `bind` returned, or of a function that returns it and takes `args`.
         deployments: Options by the name of the deployment, of those that have some here.
+        logging_config: Of those deployments that have none of their own.
     """
 
     name: str
@@ -60,18 +64,23 @@ class WantedApplication:
     args: Mapping[str, Any] = attrs.Factory(dict)
     runtime_env: Mapping[str, Any] = attrs.Factory(dict)
     deployments: Mapping[str, Mapping[str, Any]] = attrs.Factory(dict)
+    logging_config: Mapping[str, Any] | None = None
 
 
-def built(wanted: WantedApplication, namespace: str) -> tuple[Package, ...]:
+def built(wanted: WantedApplication, namespace: str, *, in_task: bool = False) -> tuple[Package, ...]:
     """What is sent of an application. The process is connected.
+
+    Args:
+        in_task: Whether a task does it also where the application has no `runtime_env`.
 
     Raises:
         BuildError: Says what of it cannot be had.
     """
-    if not wanted.runtime_env:
+    if not wanted.runtime_env and not in_task:
         return _build(wanted, namespace)
+    environment = {"runtime_env": dict(wanted.runtime_env)} if wanted.runtime_env else {}
     try:
-        task = ray.remote(_build).options(num_cpus=0, max_retries=0, runtime_env=dict(wanted.runtime_env))
+        task = ray.remote(_build).options(num_cpus=0, max_retries=0, **environment)
         found: tuple[Package, ...] = ray.get(task.remote(wanted, namespace))
     except RayTaskError as error:
         if isinstance(error.cause, BuildError):
@@ -88,12 +97,9 @@ def _build(wanted: WantedApplication, namespace: str) -> tuple[Package, ...]:
     for name in wanted.deployments:
         if name not in named:
             raise BuildError(("deployments",), not_one("deployment", name, (), named))
-    changed = {
-        id(each): _with_options(each.deployment, name, wanted.deployments[name])
-        for name, each in named.items()
-        if name in wanted.deployments
-    }
-    target = RunTarget(_with_deployments(application, changed, {}), wanted.name, wanted.route_prefix)
+    changed = {id(each): _with_options(_logging(each.deployment, wanted), name, wanted) for name, each in named.items()}
+    origin = Origin(wanted.import_path, wanted.args, wanted.runtime_env)
+    target = RunTarget(_with_deployments(application, changed, {}), wanted.name, wanted.route_prefix, origin=origin)
     try:
         return packages_of(target, namespace)[0]
     except RankcoreError as error:
@@ -119,26 +125,33 @@ def _imported(wanted: WantedApplication) -> Application:
 
 
 def _called(builder: Any, args: Mapping[str, Any]) -> Any:
-    """As in Ray Serve: a builder takes a dict, or the pydantic model that its argument is annotated with."""
-    parameters = tuple(inspect.signature(builder, eval_str=True).parameters.values())
-    if not parameters and args:
-        raise BuildError(("args",), f"{builder.__name__} takes none")
     try:
-        if not parameters:
-            return builder()
-        validate = getattr(parameters[0].annotation, "model_validate", None)
-        return builder(validate(dict(args)) if validate is not None else dict(args))
+        return builder(*arguments_for(builder, args))
+    except LoadError as error:
+        raise BuildError(("args",), str(error)) from error
     except Exception as error:  # whatever the user's code raises
         raise BuildError(
             ("args",), f"{builder.__name__} raised {type(error).__name__}: {' '.join(str(error).split())}"
         ) from error
 
 
-def _with_options(deployment: Deployment, name: str, options: Mapping[str, Any]) -> Deployment:
+def _logging(deployment: Deployment, wanted: WantedApplication) -> Deployment:
+    if wanted.logging_config is None or deployment.settings.get("logging_config") is not None:
+        return deployment
+    try:
+        return deployment.options(logging_config=dict(wanted.logging_config))
+    except RankcoreError as error:
+        raise BuildError(("logging_config",), str(error)) from error
+
+
+def _with_options(deployment: Deployment, name: str, wanted: WantedApplication) -> Deployment:
+    options = wanted.deployments.get(name, {})
     given = dict(options)
     try:
         if given.get("residency") is not None:
             given["residency"] = residency_of(given["residency"])
+        if (on_bundles := given.pop(STATIC_PLACEMENT, None)) is not None:
+            given["_placement_info"] = static_placement_of(on_bundles)
         return deployment.options(**given)
     except RankcoreError as error:
         raise _placed(error, {name: options}) from error
@@ -152,6 +165,36 @@ def residency_of(given: Mapping[str, Any]) -> Residency:
     if "weights" not in given:
         raise InvalidDeploymentError("residency must have weights: the path of a file or folder")
     return Residency(**given)
+
+
+def static_placement_of(given: Mapping[str, Any]) -> StaticPlacementConfig:
+    """The option as a file says it.
+
+    Raises:
+        InvalidDeploymentError: Names the key, what was found and what is allowed.
+    """
+    known = ("placement_group", "replica_bundle_mapping", "capture_child_tasks")
+    for key in given:
+        if key not in known:
+            raise InvalidDeploymentError(f"{STATIC_PLACEMENT} has no {key!r}; there are: {', '.join(known)}")
+    name, mapping = given.get("placement_group"), given.get("replica_bundle_mapping")
+    if not isinstance(name, str) or not name:
+        raise InvalidDeploymentError(
+            f"{STATIC_PLACEMENT}.placement_group must be the name of a placement group, got {name!r:.80}"
+        )
+    if not isinstance(mapping, Mapping):
+        raise InvalidDeploymentError(
+            f"{STATIC_PLACEMENT}.replica_bundle_mapping must be a mapping of ranks to indices of bundles, got {mapping!r:.80}"
+        )
+    try:
+        group = ray.util.get_placement_group(name)
+    except ValueError:
+        raise InvalidDeploymentError(f"{STATIC_PLACEMENT}.placement_group: there is no placement group {name!r}") from None
+    by_rank = {int(rank) if str(rank).isdecimal() else rank: bundles for rank, bundles in mapping.items()}
+    try:
+        return StaticPlacementConfig(group, by_rank, given.get("capture_child_tasks", True))
+    except InvalidDeploymentError as error:
+        raise InvalidDeploymentError(f"{STATIC_PLACEMENT}: {error}") from None
 
 
 def _with_deployments(value: Any, changed: Mapping[int, Deployment], made: dict[int, Application]) -> Any:
@@ -185,5 +228,8 @@ def _placed(error: RankcoreError, deployments: Mapping[str, Mapping[str, Any]]) 
 
 
 def _keys_of(text: str) -> Iterable[str]:
-    first = text.partition(" ")[0].partition("[")[0]
-    yield "residency" if first.startswith("Residency.") else first.rpartition(".")[2]
+    first = text.partition(" ")[0].partition("[")[0].rstrip(":")
+    if first.partition(".")[0] in (STATIC_PLACEMENT, "Residency"):
+        yield first.partition(".")[0].lower()
+    else:
+        yield first.rpartition(".")[2]

@@ -1,13 +1,13 @@
 """How a user changes what runs: scale, restart, pause, promote, resume, rollback, retry, evict, update, cordon, drain, replace.
 
-`executors.wishes` says which fields of a spec follow, and is the same for local processes. None of these waits for what it
+`executors.operations` says which fields of a spec follow, and is the same for local processes. None of these waits for what it
 sets going.
 """
 
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from executors import wishes
+from executors import operations
 from executors.ray_gpu import connection
 from executors.ray_gpu.api import status
 from executors.ray_gpu.connection import ask
@@ -42,7 +42,7 @@ def restart(name: str, *, token: str | None = None, namespace: str | None = None
     Raises:
         InvalidDeploymentError: It has `residency`: evict it.
     """
-    _change(name, wishes.restarted(token), (), namespace)
+    _change(name, operations.restarted(token), (), namespace)
 
 
 def pause(name: str, *, namespace: str | None = None) -> None:
@@ -50,7 +50,7 @@ def pause(name: str, *, namespace: str | None = None) -> None:
 
     Crashes are repaired and newcomers come, each with what was healthy last. Another `run` says anew how far it reaches.
     """
-    _change(name, wishes.paused(), (), namespace)
+    _change(name, operations.paused(), (), namespace)
 
 
 def promote(name: str, replicas: int | str = "100%", *, namespace: str | None = None) -> None:
@@ -59,15 +59,15 @@ def promote(name: str, replicas: int | str = "100%", *, namespace: str | None = 
     Raises:
         InvalidCallError: It is neither.
     """
-    reach = wishes.checked_reach(replicas)
+    reach = operations.checked_reach(replicas)
     wanted = status(namespace=namespace).deployments
     target = wanted[name].world_size if name in wanted else 0  # who has no such name is told so by `_change`
-    _change(name, wishes.promoted(reach, target), (), namespace)
+    _change(name, operations.promoted(reach, target), (), namespace)
 
 
 def resume(name: str, *, namespace: str | None = None) -> None:
     """Let an update that was paused, or held back by a partition, reach all ranks."""
-    _change(name, wishes.resumed(), (), namespace)
+    _change(name, operations.resumed(), (), namespace)
 
 
 def rollback(name: str, *, namespace: str | None = None) -> None:
@@ -92,7 +92,7 @@ def retry(name: str, *, ranks: Iterable[int] = (), namespace: str | None = None)
         InvalidCallError: `ranks` is not what it may be.
         InvalidDeploymentError: Nothing waits for a back-off, and it was not given up.
     """
-    named = wishes.checked_ranks(ranks)
+    named = operations.checked_ranks(ranks)
     ask(connection.running(namespace), "retry", name, named)
 
 
@@ -140,7 +140,7 @@ def stop_replicas(replica_ids: Iterable[ReplicaId], *, namespace: str | None = N
     Raises:
         UnknownNameError: One of them does not exist, or several have that name. None is stopped.
     """
-    named = wishes.checked_ids("stop_replicas", replica_ids)
+    named = operations.checked_ids("stop_replicas", replica_ids)
     ask(connection.running(namespace), "stop_replicas", named)
 
 
@@ -157,7 +157,7 @@ def replace_replicas(
         UnknownNameError: One of them does not exist, or several have that name. None is replaced.
         InvalidDeploymentError: The weights of one of them may be COLD: evict it.
     """
-    named, for_s = wishes.checked_ids("replace_replicas", replica_ids), wishes.checked_deadline(deadline_s)
+    named, for_s = operations.checked_ids("replace_replicas", replica_ids), operations.checked_deadline(deadline_s)
     ask(connection.running(namespace), "replace_replicas", named, for_s)
 
 
@@ -197,7 +197,7 @@ def drain(node: str, *, deadline_s: float | None = None, reason: str = "drain", 
             `graceful_shutdown_timeout_s` before (V15). None: there is time.
         reason: Shown while it lasts.
     """
-    for_s, why = wishes.checked_deadline(deadline_s), wishes.checked_reason(reason)
+    for_s, why = operations.checked_deadline(deadline_s), operations.checked_reason(reason)
     found: CordonedNode = ask(connection.running(namespace), "drain", node, for_s, why)
     return found
 

@@ -11,11 +11,12 @@ import json
 import logging
 import pickle
 import time
-from typing import Any
+from collections.abc import Collection, Mapping
 
 import attrs
 from ray.experimental import internal_kv
 
+from executors.maintenance import KINDS
 from executors.ray_gpu import names
 from executors.ray_gpu.extras import extras_of
 from executors.ray_gpu.proxies.options import ProxyOptions
@@ -24,10 +25,8 @@ from executors.ray_gpu.user_code import Code
 from executors.ray_gpu.worker.options import MemoryOptions
 from rankcore.cluster.records import Record
 from rankcore.codec import from_json, to_json
-from rankcore.errors import CodecError, RankcoreError, shown
-from rankcore.events import NodeCordoned, NodeDrainRequested, ReplaceRequested
+from rankcore.errors import RankcoreError
 from rankcore.upgrade import upgraded
-from rankcore.values import NodeId, ReplicaId
 
 LOG = logging.getLogger(__name__)
 
@@ -161,59 +160,28 @@ class Checkpoint:
         _delete(names.memory_key(self.namespace))
         self.planner_failures(since=float("inf"))
 
-    def put_cordon(self, cordon: NodeCordoned | NodeDrainRequested) -> None:
-        """Store that a user has a node cordoned or drained."""
-        _put(names.cordon_key(self.namespace, cordon.node_id), to_json(cordon).encode(), overwrite=True)
+    def maintenance(self) -> list[tuple[str, str | None, bytes]]:
+        """What users have asked of nodes and replicas: each with what it is stored as, its key, and its text."""
+        found = ((key, _get(key)) for key in self._maintenance_keys())
+        start = len(names.maintenance_key(self.namespace, ""))
+        return [(f"what is stored as {key.decode()}", key[start:].decode(), text) for key, text in found if text is not None]
 
-    def drop_cordon(self, node_id: NodeId) -> None:
-        """No user has anything to say of a node any more, or it is gone."""
-        _delete(names.cordon_key(self.namespace, node_id))
-
-    def cordons(self) -> list[NodeCordoned | NodeDrainRequested]:
-        """Which nodes users have cordoned or drained; what cannot be read is left out."""
-        prefix = names.cordons_prefix(self.namespace)
-        return self._said(prefix, NodeCordoned | NodeDrainRequested, "node_id", "cordon or drain that node again")
-
-    def forget_cordons(self) -> None:
-        """Nobody has said anything of a node."""
-        for key in _list(names.cordons_prefix(self.namespace)):
-            _delete(key)
-
-    def put_replacement(self, request: ReplaceRequested) -> None:
-        """Store that a user wants one replica replaced."""
-        _put(names.replacement_key(self.namespace, request.replica_ids[0]), to_json(request).encode(), overwrite=True)
-
-    def drop_replacement(self, replica_id: ReplicaId) -> None:
-        """It is gone."""
-        _delete(names.replacement_key(self.namespace, replica_id))
-
-    def replacements(self) -> list[ReplaceRequested]:
-        """Which replicas users want replaced, each by itself; what cannot be read is left out."""
-        prefix = names.replacements_prefix(self.namespace)
-        return self._said(prefix, ReplaceRequested, "replica_ids", "replace that replica again")
-
-    def forget_replacements(self) -> None:
-        """Nobody wants any replaced."""
-        for key in _list(names.replacements_prefix(self.namespace)):
-            _delete(key)
-
-    def _said(self, prefix: bytes, kind: Any, field: str, what_to_do: str) -> list[Any]:
-        """What users have said under keys that begin so, with a field that names the same as its key. What does not, or cannot
-        be read, is left out.
-        """
-        found = []
-        for key in _list(prefix):
-            text = _get(key)
-            if text is None:  # dropped since
-                continue
-            try:
-                said, whom = from_json(text.decode(), kind), key[len(prefix) :].decode()
-                _check_whose(field, getattr(said, field), whom)
-            except (RankcoreError, UnicodeDecodeError) as error:
-                LOG.error("what is stored as %s cannot be read, so it is left out: %s; %s", key.decode(), error, what_to_do)
+    def put_maintenance(self, texts: Mapping[str, str], changed: Collection[str]) -> None:
+        """Store those that have changed; what has no text any more is deleted."""
+        for each in changed:
+            key = names.maintenance_key(self.namespace, each)
+            if each in texts:
+                _put(key, texts[each].encode(), overwrite=True)
             else:
-                found.append(said)
-        return found
+                _delete(key)
+
+    def forget_maintenance(self) -> None:
+        """Nobody has asked anything of a node or a replica."""
+        for key in self._maintenance_keys():
+            _delete(key)
+
+    def _maintenance_keys(self) -> list[bytes]:
+        return [key for kind in KINDS for key in _list(names.maintenance_key(self.namespace, kind))]
 
     def put_planner_failure(self, at: float) -> None:
         """Store that a controller ends because the planner of weights has failed, at a time of all epochs' clock."""
@@ -244,12 +212,6 @@ class Checkpoint:
         """Forget also its record: there is nobody who could find an older one."""
         self._forget_records(id_on_ray)
         _delete(names.older_record_key(self.namespace, id_on_ray))
-
-
-def _check_whose(field: str, found: str | tuple[str, ...], whom: str) -> None:
-    allowed = whom if isinstance(found, str) else (whom,)
-    if found != allowed:
-        raise CodecError(f"{field} must be {shown(allowed)}, whose key it is, got {shown(found)}")
 
 
 def _put(key: bytes, value: bytes, *, overwrite: bool) -> bool:

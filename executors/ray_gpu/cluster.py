@@ -18,11 +18,15 @@ from executors.base import Executor
 from executors.engine.backend import ClusterBackend
 from executors.engine.clusters import CLUSTER, ClusterRecovered
 from executors.engine.journal import LenientJournal
-from executors.engine.loop import Loop
+from executors.engine.loop import ClusterLoop
+from executors.engine.recent_notes import RecentNotes
+from executors.maintenance import Maintenance
 from executors.ray_gpu.changes_awaited import Changes
 from executors.ray_gpu.cordons import Cordons
 from executors.ray_gpu.discovery import find_replicas, find_workers, kill_replica
 from executors.ray_gpu.ids_on_ray import renamed_id
+from executors.ray_gpu.metrics.of_decisions import Decisions
+from executors.ray_gpu.metrics.publisher import publish
 from executors.ray_gpu.node_news import NodeNews
 from executors.ray_gpu.own_groups import sweep as sweep_groups
 from executors.ray_gpu.policy_asker import PolicyAsker
@@ -35,7 +39,8 @@ from executors.ray_gpu.stray_replicas import StrayReplicas
 from executors.ray_gpu.user_code import Code
 from executors.ray_gpu.worker.workers import WorkersOnRay
 from executors.ray_gpu.world import World, persist
-from rankcore.cluster import ClusterState, ClusterStep, cluster_step
+from executors.revisions import check_revision
+from rankcore.cluster import ClusterState
 from rankcore.cluster.events import ClusterEvent
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.notes import ClusterNoteKind
@@ -64,10 +69,11 @@ class ClusterOnRay:
         workers: The processes that have weights which may be COLD.
         cordons: Nodes that nothing new is to come to, or that are to be left.
         replacements: Replicas that are to be replaced by name.
+        notes: The newest of them.
         on_change: Called with the id of a deployment whenever something about it may be new to those who call it.
     """
 
-    loop: Loop[ClusterState, ClusterEvent, ClusterStep]
+    loop: ClusterLoop
 
     def __init__(self, world: World, journal: LenientJournal | None) -> None:
         self.deployments: dict[DeploymentId, RayDeployment] = {}
@@ -84,14 +90,16 @@ class ClusterOnRay:
             self.workers,
         )
         self._world = world
-        self._journal = journal
+        self.notes = RecentNotes(journal)
+        self._decisions = Decisions(lambda: self.state, world.now)
         self._seen: ClusterState | None = None
         self._is_pumping = False
         self._alarm: asyncio.TimerHandle | None = None
         self._codes_found: dict[DeploymentId, dict[str, Code]] = {}  # of those whose workers have not reported yet
         self._node_news = NodeNews(world, self.backend.tell, self.deployments.values, self.workers)
-        self.cordons = Cordons(world, lambda: self.state, self.request, self._cordons_changed)
-        self.replacements = Replacements(world, lambda: self.state, self.why_left_alone, self.check, self.request)
+        self._maintenance = kept = Maintenance(world.checkpoint)
+        self.cordons = Cordons(world, kept, lambda: self.state, self.request, self._cordons_changed)
+        self.replacements = Replacements(world, kept, lambda: self.loop, self.why_left_alone, self.request)
         self._code_lock = asyncio.Lock()  # what is put for a deployment is not dropped before it is one of its versions
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -105,7 +113,8 @@ class ClusterOnRay:
     async def recover(self) -> None:
         """Go on with what there is: with what the store has, and the replicas that are found."""
         world = self._world
-        await self.cordons.recover()
+        await persist(self._maintenance.read)
+        self.cordons.recover()
         found = await persist(partial(find_replicas, world.namespace))
         await persist(partial(sweep_groups, world.namespace, found))
         workers = await persist(partial(find_workers, world.namespace))
@@ -153,11 +162,13 @@ class ClusterOnRay:
         for deployment, entry in first.state.deployments.items():
             view = self._add(entry, codes.pop(deployment))
             view.executor.take_over(view.replica_on_ray(each) for each in replica_ids.get(deployment, ()))
-        self.loop = Loop(CLUSTER, self.backend, first.state)
-        self.loop.start(how, first, self._journal)
+        self.loop = ClusterLoop(CLUSTER, self.backend, first.state)
+        self.loop.observer = self._decisions.observe
+        self.loop.start(how, first, self.notes)
         self._look()
         self.cordons.begin()
         await self.replacements.recover()
+        publish(self._decisions, Decisions.samples)
 
     def _leave_alone(self, id_on_ray: str, problem: str) -> None:
         LOG.error("%s is not taken over, and its replicas go on: %s", id_on_ray, problem)
@@ -192,19 +203,17 @@ class ClusterOnRay:
     def _tell(self, event: ClusterEvent) -> None:
         self.backend.tell(event)
 
+    def _deliver(self, event: ClusterEvent) -> None:
+        try:
+            self.loop.deliver(event)
+        except PlannerFailedError as error:
+            self._end(error)
+
     def is_recovering(self, deployment: DeploymentId) -> bool:
         """Whether it is adopted once its workers have reported: until then there is nothing to be said of it."""
         return deployment in self.state.weights.recovering
 
     # -- what users ask for
-
-    def check(self, event: ClusterEvent) -> None:
-        """Whether the machine would take a request; nothing changes.
-
-        Raises:
-            RankcoreError: It would not.
-        """
-        cluster_step(self.state, event)
 
     def request(self, event: ClusterEvent) -> None:
         """What a user asks for. What follows from it is given out once it is stored (`is_saved`).
@@ -212,27 +221,28 @@ class ClusterOnRay:
         Raises:
             RankcoreError: The machine refuses it; nothing has changed.
         """
-        try:
-            self.loop.deliver(event)
-        except PlannerFailedError as error:
-            self._end(error)
+        self._deliver(event)
         self._look()
 
-    async def request_with_code(self, event: ClusterEvent, codes: Mapping[DeploymentId, Code]) -> None:
+    async def request_with_code(
+        self, event: ClusterEvent, codes: Mapping[DeploymentId, Code], expected: str | None = None
+    ) -> None:
         """The same, for deployments of which a version of the user's code is to be stored before.
 
+        Args:
+            expected: The revision that is to be in force until then; None: any may be.
+
         Raises:
+            ConflictError: Another one is; nothing has changed.
             RankcoreError: The machine refuses it; nothing has changed.
         """
         await self.until_gone(each for each in codes if each in self.deployments and self.deployments[each].is_gone)
         async with self._code_lock:
-            self.check(event)
+            self.loop.check(event)
             for code in codes.values():
                 await self._world.call(self._world.checkpoint.put_code, code)
-            try:
-                self.loop.deliver(event)
-            except PlannerFailedError as error:
-                self._end(error)
+            check_revision(self.state, expected)  # others are heard while code is stored
+            self._deliver(event)
             for deployment, code in codes.items():
                 if deployment not in self.deployments:
                     self._add(self.state.deployments[deployment], {}).executor.routes = {}  # nobody was there before

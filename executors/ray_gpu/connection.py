@@ -36,11 +36,12 @@ def default_namespace() -> str:
     return os.environ.get("RANKCORE_NAMESPACE") or names.DEFAULT_NAMESPACE
 
 
-def connect(*, start: bool) -> None:
+def connect(*, start: bool, runtime_env: Mapping[str, Any] | None = None) -> None:
     """Be connected to a cluster.
 
     Args:
         start: Whether to start a cluster on this machine, reachable from it alone, where none runs.
+        runtime_env: Of this process's job, and so of what it deploys; None: none.
 
     Raises:
         NotRunningError: There is none, or it cannot be reached; an UntrustedAddressError where another user may have named it.
@@ -48,15 +49,16 @@ def connect(*, start: bool) -> None:
     if ray.is_initialized():
         return
     wanted = os.environ.get("RAY_ADDRESS", "")
+    options = {} if runtime_env is None else {"runtime_env": dict(runtime_env)}
     if wanted == "local" and start:
-        return _start_local()
+        return _start_local(**options)
     address = wanted if wanted not in ("", "auto", "local") else found_address()
     if address and _answers(address):
-        join(address)
+        join(address, **options)
     elif wanted not in ("", "auto", "local"):
         raise NotRunningError(f"no Ray cluster can be reached at RAY_ADDRESS={wanted}: {START_RAY}")
     elif start:
-        _start_local()
+        _start_local(**options)
     else:
         raise NotRunningError(f"Ray is not running: {START_RAY}")
 
@@ -91,13 +93,13 @@ def _answers(address: str) -> bool:
     return True
 
 
-def _start_local() -> None:
+def _start_local(**options: Any) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault(LOOPBACK_VARIABLE, "0")
     if os.environ[LOOPBACK_VARIABLE] in ("0", "false", "False"):
         _loopback_only()
     show_token(make=True)
-    ray.init(address="local", include_dashboard=False, logging_level=LOG_LEVEL)
+    ray.init(address="local", include_dashboard=False, logging_level=LOG_LEVEL, **options)
     # `ray start` leaves its address where others look for it; ray.init alone does not.
     address = ray.get_runtime_context().gcs_address
     leave_address(address)
@@ -111,11 +113,15 @@ def _loopback_only() -> None:
     ray_constants.ENABLE_RAY_CLUSTER = False
 
 
-def find_controller(namespace: str) -> Any:
+def find_controller(namespace: str, timeout_s: float = ANSWER_S) -> Any:
     """The controller's handle.
+
+    Args:
+        timeout_s: How long it may take to say its version, where that is not known.
 
     Raises:
         NotRunningError: There is none.
+        NoAnswerError: It does not say its version.
         VersionMismatchError: It is of another version.
     """
     try:
@@ -124,7 +130,7 @@ def find_controller(namespace: str) -> Any:
         raise NotRunningError(
             f"nothing runs in namespace {namespace!r} of this cluster: `rankcore run module:app` or run() deploys something"
         ) from None
-    return _checked(controller)
+    return _checked(controller, timeout_s)
 
 
 def start_controller(namespace: str, journal: str | None, env_vars: Mapping[str, str] | None = None) -> Any:
@@ -151,14 +157,15 @@ def is_there(namespace: str) -> bool:
     return True
 
 
-def running(namespace: str | None) -> Any:
+def running(namespace: str | None, timeout_s: float = ANSWER_S) -> Any:
     """The controller of a namespace, in the cluster that is meant; None: of the namespace that is meant where none is named.
 
     Raises:
         NotRunningError: Neither of them runs.
+        NoAnswerError: As `find_controller`.
     """
     connect(start=False)
-    return find_controller(namespace or default_namespace())
+    return find_controller(namespace or default_namespace(), timeout_s)
 
 
 def ask(controller: Any, method: str, *args: object, timeout_s: float = ANSWER_S) -> Any:
@@ -226,11 +233,11 @@ def _no_answer(method: str, waited_s: float, silent_s: float) -> str:
 _known: dict[tuple[str, Any], None] = {}
 
 
-def _checked(controller: Any) -> Any:
+def _checked(controller: Any, timeout_s: float = ANSWER_S) -> Any:
     key = (ray.get_runtime_context().get_job_id(), controller._actor_id)
     if key in _known:
         return controller
-    theirs = ask(controller, "hello")
+    theirs = ask(controller, "hello", timeout_s=timeout_s)
     ours = versions()
     for what, version in ours.items():
         if theirs.get(what) != version:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from executors import wishes
+from executors import operations
 from executors.deployment_ids import deployment_id, meant_by, split
+from executors.engine.recent_notes import Notes
 from executors.node_reports import node_meant
 from executors.ray_gpu.checkpoint import Checkpoint
 from executors.ray_gpu.cluster import ClusterOnRay
@@ -22,6 +23,7 @@ from executors.ray_gpu.deployment_info import info_of
 from executors.ray_gpu.environment import hold, refer_to, uploaded
 from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError, UnknownNameError, not_one
 from executors.ray_gpu.ids_on_ray import renamed_id
+from executors.ray_gpu.in_force import config_of
 from executors.ray_gpu.journal_place import open_journal
 from executors.ray_gpu.membership import Membership
 from executors.ray_gpu.messages import DeploymentNews, Ingress, LoadReport, Routes, Seen, Version, WatchQuestion
@@ -33,12 +35,14 @@ from executors.ray_gpu.proxies.options import ProxyOptions
 from executors.ray_gpu.ray_deployment import RayDeployment, environment_of
 from executors.ray_gpu.routing_table import routing_of
 from executors.ray_gpu.versions import versions
+from executors.ray_gpu.waiting_line import WaitingLine
 from executors.ray_gpu.warm_workers import WarmWorkers
 from executors.ray_gpu.watched import Watched
 from executors.ray_gpu.watches import Watches
 from executors.ray_gpu.worker.options import MemoryOptions
 from executors.ray_gpu.worker.standing import memory_of, workers_of
 from executors.ray_gpu.world import NodeInfo, World, live_nodes, persist
+from executors.revisions import check_revision, revision_of
 from rankcore.cluster.events import (
     ApplyRequested,
     CordonNews,
@@ -50,6 +54,7 @@ from rankcore.cluster.names import DeploymentId, application_of
 from rankcore.cluster.planning import ClusterPlan, plan_cluster
 from rankcore.errors import InvalidEventError, InvalidSpecError, RankcoreError
 from rankcore.events import NodeCordoned, NodeDrainRequested, NodeUncordoned, ReplaceRequested, StopRequested
+from rankcore.residency.defragmentation import Proposal, propose_defragmentation
 from rankcore.residency.events import EvictRequested
 from rankcore.residency.levels import Level
 from rankcore.values import ReplicaId
@@ -87,6 +92,7 @@ class Controller:
         epoch = await persist(checkpoint.raise_fence)
         origin = await persist(checkpoint.origin)
         self._world = World(namespace, epoch, checkpoint, origin)
+        self._world.line = WaitingLine(self._world)
         self._world.on_placed = WarmWorkers(self._world).used
         self._journal = open_journal(namespace, journal) if journal is not None else None
         self._proxies = ProxyKeeper(self._world)
@@ -122,24 +128,27 @@ class Controller:
         """`apply`, of one application."""
         await self.apply(packages, replace, False)
 
-    async def apply(self, packages: "tuple[Package, ...]", replace: bool, prune: bool) -> None:
+    async def apply(self, packages: "tuple[Package, ...]", replace: bool, prune: bool, expected: str | None = None) -> None:
         """Deploy applications, or change what there is to them; what these no longer have is deleted. One request: all of it is
         taken, or nothing. Repeatable. Waits until that is stored.
 
         Args:
             replace: Whether a deployment may replace one of another class that has its name.
             prune: Whether all other applications are deleted.
+            expected: The revision that is to be in force until then; None: any may be.
 
         Raises:
+            ConflictError: Another one is. Nothing was deployed.
             NameInUseError: A name belongs to another class, or to something that is being deleted, or a prefix to another
-                application. Nothing was deployed.
+                application. Likewise.
             RankcoreError: A spec is not allowed here. Likewise.
         """
         async with self._deploying:  # two applications at once could both find a name free
+            check_revision(self._cluster.state, expected)
             for package in packages:
                 self._check_name(package, replace)
             await self._world.call(refer_to, frozenset().union(*(uploaded(environment_of(each.code)) for each in packages)))
-            await self._deploy(packages, prune)
+            await self._deploy(packages, prune, expected)
         await self._cluster.until_saved(package.spec.name for package in packages)
 
     async def plan(self, packages: "tuple[Package, ...]", replace: bool, prune: bool) -> ClusterPlan:
@@ -155,6 +164,33 @@ class Controller:
         except RankcoreError as error:
             self._check_prefix(error)
             raise
+
+    async def revision(self) -> str:
+        """Of what users want, for `apply`."""
+        return revision_of(self._cluster.state)
+
+    async def notes(self, after: int) -> Notes:
+        """What was decided after the note of this number of this epoch."""
+        return attrs.evolve(self._cluster.notes.after(after), epoch=self._world.epoch, now=self._world.now())
+
+    async def propose_defragmentation(self, name: str | None) -> Proposal:
+        """Moves that would let weights fit; nothing is moved.
+
+        Args:
+            name: Of the deployment; None: the largest that waits.
+
+        Raises:
+            UnknownNameError: There is no such deployment.
+            InvalidDeploymentError: Its weights are not such that may be COLD.
+        """
+        model = None if name is None else await self.require(name)
+        if model is not None and self._cluster.deployments[model].entry.residency is None:
+            raise InvalidDeploymentError(f"{model} has no residency: its replicas have their weights for life")
+        return propose_defragmentation(self._cluster.state.weights.planner, model)
+
+    async def config(self) -> dict[str, Any]:
+        """What is in force, as a file of applications says it."""
+        return config_of(self._cluster.state.applications, self._cluster.deployments, self._proxies.options)
 
     def _check_name(self, package: "Package", replace: bool) -> None:
         code, name = package.code, package.spec.name
@@ -181,10 +217,10 @@ class Controller:
                 )
         return wanted, wanted_of(wanted, prune, self._world.now())
 
-    async def _deploy(self, packages: "tuple[Package, ...]", prune: bool) -> None:
+    async def _deploy(self, packages: "tuple[Package, ...]", prune: bool, expected: str | None) -> None:
         wanted, event = self._wanted(packages, prune)
         try:
-            await self._cluster.request_with_code(event, {each.spec.name: each.code for each in wanted})
+            await self._cluster.request_with_code(event, {each.spec.name: each.code for each in wanted}, expected)
         except RankcoreError as error:
             self._check_prefix(error)
             raise
@@ -253,7 +289,7 @@ class Controller:
         renamed = (renamed_id(each, found.id_on_ray, found.deployment) for each in stop_first)
         first = tuple(renamed_id(each, bare, found.deployment) for each in renamed)
         routing = attrs.evolve(routing_of(found.entry), **routing_fields) if routing_fields else None
-        event = wishes.changed(found.entry, fields, self._world.now(), stop_first=first, routing=routing)
+        event = operations.changed(found.entry, fields, self._world.now(), stop_first=first, routing=routing)
         try:
             self._cluster.request(event)
         except InvalidEventError as error:
@@ -267,7 +303,7 @@ class Controller:
             InvalidDeploymentError: Nothing else was healthy; or it is being deleted.
         """
         found = self._host(await self.require(name))
-        await self.change(found.deployment, wishes.rolled_back(found.entry), ())
+        await self.change(found.deployment, operations.rolled_back(found.entry), ())
 
     async def retry(self, name: str, ranks: tuple[int, ...]) -> None:
         """End the back-off of these ranks, or of all, and try again what was given up. Waits until that is stored.
@@ -276,7 +312,7 @@ class Controller:
             InvalidDeploymentError: There is no such rank, or none that waits; or it is being deleted.
         """
         found = self._host(await self.require(name))
-        event = wishes.retried(found.entry, ranks, self._world.now())
+        event = operations.retried(found.entry, ranks, self._world.now())
         try:
             self._cluster.request(event)
         except InvalidEventError as error:
@@ -321,7 +357,7 @@ class Controller:
             for found in self._cluster.deployments.values()
             for replica_id in found.entry.ranks.replicas
         }
-        return wishes.replicas_meant(replica_ids, known)
+        return operations.replicas_meant(replica_ids, known)
 
     # -- nodes
 
@@ -453,6 +489,8 @@ class Controller:
             cordons=tuple(cordons.report(each, nodes.get(each), there.values()) for each in sorted(cordons.nodes)),
             left_alone=self._cluster.left_alone,
             memory=memory_of(self._cluster.state),
+            revision=revision_of(self._cluster.state),
+            routes={each.route_prefix: name for name, each in self._cluster.state.applications.items() if each.route_prefix},
         )
 
     async def require(self, name: str, application: str | None = None) -> str:
@@ -597,4 +635,4 @@ class Controller:
         return next((found for found in self._cluster.deployments.values() if found.id_on_ray == name), None)
 
     def _info(self, found: RayDeployment, nodes: dict[str, NodeInfo], workers: tuple[WorkerStatus, ...] = ()) -> DeploymentInfo:
-        return info_of(found, self._cluster, self._world, nodes, workers)
+        return info_of(found, self._cluster, self._world, nodes, workers, self._watches.waiting(found.deployment))

@@ -21,11 +21,12 @@ import attrs
 import ray
 
 from executors import node_reports
+from executors.maintenance import Cordon, Maintenance, says_more
 from executors.node_reports import Place
 from executors.ray_gpu.errors import InvalidCallError
 from executors.ray_gpu.overview import CordonedNode
 from executors.ray_gpu.ray_deployment import RayDeployment
-from executors.ray_gpu.world import NodeInfo, World, live_nodes, persist
+from executors.ray_gpu.world import NodeInfo, World, live_nodes
 from rankcore.cluster.events import ClusterEvent, CordonNews
 from rankcore.cluster.state import ClusterState
 from rankcore.events import NodeCordoned, NodeDrainRequested, NodeLost, NodeUncordoned
@@ -39,13 +40,12 @@ HEAD = "node:__internal_head__"
 DRAINED_BY_RAY = "Ray drains it"
 """The reason of such a drain: Ray says no other."""
 
-Cordon = NodeCordoned | NodeDrainRequested
-
 
 class Cordons:
     """Runs on the controller's event loop.
 
     Args:
+        maintenance: Read by now, once this recovers.
         state: Of the machine.
         request: Hands an event to the machine, which has taken it when this returns.
         on_change: Called when other nodes are cordoned or drained than before.
@@ -57,12 +57,14 @@ class Cordons:
     def __init__(
         self,
         world: World,
+        maintenance: Maintenance,
         state: Callable[[], ClusterState],
         request: Callable[[ClusterEvent], None],
         on_change: Callable[[], None],
     ) -> None:
         self.nodes: dict[NodeId, Cordon] = {}
         self._world = world
+        self._maintenance = maintenance
         self._state = state
         self._request = request
         self._on_change = on_change
@@ -70,9 +72,9 @@ class Cordons:
         self._lock = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
-    async def recover(self) -> None:
-        """Learn what users have said to earlier controllers; the machine is not told yet."""
-        self.nodes = {each.node_id: each for each in await persist(self._world.checkpoint.cordons)}
+    def recover(self) -> None:
+        """Nothing comes to what users have cordoned or drained before; the machine is not told yet."""
+        self.nodes = self._maintenance.cordons
         self._world.cordoned = frozenset(self.nodes)
 
     def begin(self) -> None:
@@ -92,10 +94,10 @@ class Cordons:
             if isinstance(event, NodeUncordoned):
                 if event.node_id in self._by_ray:
                     raise InvalidCallError(f"node {event.node_id} cannot be uncordoned: Ray itself drains it, for good")
-                await self._world.call(self._world.checkpoint.drop_cordon, event.node_id)
+                await self._world.call(self._maintenance.forget, nodes=(event.node_id,))
                 self._tell(event)
-            elif node_reports.says_more(event, known):
-                await self._world.call(self._world.checkpoint.put_cordon, event)
+            elif says_more(event, known):
+                await self._world.call(self._maintenance.ask, event)
                 self._tell(event)
 
     def _tell(self, event: CordonNews | NodeLost) -> None:
@@ -131,7 +133,7 @@ class Cordons:
             return
         alive = await self._world.call(live_nodes)
         for node_id in sorted(self.nodes.keys() - alive.keys()):
-            await self._world.call(self._world.checkpoint.drop_cordon, node_id)
+            await self._world.call(self._maintenance.forget, nodes=(node_id,))
             self._by_ray.pop(node_id, None)
             self._tell(NodeLost(node_id=node_id, at=self._world.now()))
 

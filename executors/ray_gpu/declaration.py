@@ -7,6 +7,7 @@ import attrs
 
 from executors.deployment_ids import deployment_id, problem_of
 from executors.ray_gpu.errors import InvalidDeploymentError
+from executors.ray_gpu.logs.config import logging_config_of
 from executors.ray_gpu.serve_options import SERVE_OPTIONS, BackpressureConfig, in_our_words
 from rankcore.checks import DEPLOYMENT_LENGTH_MAX
 
@@ -70,6 +71,7 @@ OWN_OPTIONS = (
     "autoscaling_config",
     "_placement_info",
     "residency",
+    "logging_config",
     "max_replicas_per_node",
     "placement_group_bundles",
     "placement_group_strategy",
@@ -244,10 +246,11 @@ def deployment(target: Callable[..., Any] | None = None, /, **settings: Any) -> 
             Serve, and `policy`: a function of a `rankcore.autoscaling.View`, or its import path; in place of
             `num_replicas`, which may be "auto"), `_placement_info` (a `StaticPlacementConfig`: the
             bundles that each replica stands on), `residency` (a `Residency`: weights that are on GPUs only while a replica is
-            wanted; `num_replicas` is 0 then if it is left out, and the first call asks for one), the fields of
-            `rankcore.DeploymentSpec`, and those of `rankcore.routing.RoutingSpec`: `max_ongoing_requests` (calls that a
-            replica takes at once, 5 if it is left out), `max_queued_requests` (calls that may wait in one caller's
-            process, -1: any number), `routing_policy`, `idempotent`, `max_retries`, `request_timeout_s`, ...
+            wanted; `num_replicas` is 0 then if it is left out, and the first call asks for one), `logging_config` (a
+            `LoggingConfig` or a dict of its fields: how its replicas log), the fields of `rankcore.DeploymentSpec`, and
+            those of `rankcore.routing.RoutingSpec`: `max_ongoing_requests` (calls that a replica takes at once, 5 if it is
+            left out), `max_queued_requests` (calls that may wait in one caller's process, -1: any number), `routing_policy`,
+            `idempotent`, `max_retries`, `request_timeout_s`, ...
 
     Raises:
         InvalidDeploymentError: There is no such option, or the target is neither class nor function.
@@ -270,6 +273,7 @@ def deployment(target: Callable[..., Any] | None = None, /, **settings: Any) -> 
 def _check(settings: Mapping[str, Any]) -> None:
     allowed = (*SPEC_OPTIONS, *ROUTING_OPTIONS, *OWN_OPTIONS)
     _check_together(settings)
+    logging_config_of(settings.get("logging_config"))
     for option in settings:
         if option not in allowed:
             there_are = ", ".join(sorted((*allowed, *SERVE_OPTIONS)))

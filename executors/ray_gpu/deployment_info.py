@@ -2,6 +2,7 @@
 
 from executors.ray_gpu.cluster import ClusterOnRay
 from executors.ray_gpu.overview import DeploymentInfo, ReplicaStatus, WorkerStatus
+from executors.ray_gpu.process import STARTS, Process
 from executors.ray_gpu.ray_deployment import RayDeployment
 from executors.ray_gpu.room import demands, obstacle
 from executors.ray_gpu.world import NodeInfo, World
@@ -19,22 +20,25 @@ def info_of(
     world: World,
     nodes: dict[str, NodeInfo],
     workers: tuple[WorkerStatus, ...] = (),
+    waiting_calls: int = 0,
 ) -> DeploymentInfo:
     """How a deployment stands.
 
     Args:
         nodes: Those that are alive, to say what it waits for; none: it waits for none.
         workers: Where its weights are, if they may be COLD.
+        waiting_calls: How many calls wait for a replica, as those that call have said.
     """
     entry = found.entry
     state = entry.ranks
     options = found.actor_options(state.spec.version)
     no_room = obstacle(nodes, demands(options), world.cordoned, options.get("label_selector")) if nodes else ""
     problem = (found.executor.group_news.obstacle or no_room) if nodes else ""
-    replicas = replicas_of(found, (problem or "its process is starting") if nodes else "", world.now())
+    replicas = replicas_of(found, (problem or STARTS) if nodes else "", world.now())
     # Where ranks steer placement nobody is started before there is room.
     unplaced = problem if state.spec.placement is not None and len(replicas) < state.world_size else ""
-    waiting = next((each.message for each in replicas if each.message and each.pid is None), unplaced)
+    said = [each.message for each in replicas if each.message and each.pid is None]
+    waiting = next((each for each in said if each != STARTS), next(iter(said), unplaced))
     known = state.message
     if known and waiting and not state.failed_ranks:  # which ranks have no place, and why the cluster has none
         known = f"{known} ({waiting})"
@@ -53,9 +57,10 @@ def info_of(
         spares=found.executor.spares.ready,
         has_residency=entry.residency is not None,
         workers=workers,
-        waiting=demand_for(cluster.state.weights.demands, found.deployment, world.now()),
+        waiting=max(waiting_calls, demand_for(cluster.state.weights.demands, found.deployment, world.now())),
         standing=standing[1] if standing is not None else None,
         rollout=str(progress_of(state, world.now())),
+        status_for_s=max(0.0, world.now() - found.status_since),
     )
 
 
@@ -67,6 +72,8 @@ def replicas_of(found: RayDeployment, waiting_for: str, now: float) -> tuple[Rep
         process = found.executor.processes.get(id_on_ray)
         endpoint = process.endpoint if process is not None else None
         waits = "it has not reported yet" if replica.state is ReplicaState.RECOVERING else waiting_for
+        if waiting_for and isinstance(process, Process) and process.room.no_room is False:
+            waits = STARTS
         unready = unready_in_words(replica.unready, now) if replica.unready is not None else ""
         replicas.append(
             ReplicaStatus(

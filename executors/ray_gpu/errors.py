@@ -5,6 +5,7 @@
     ├── NotInReplicaError       a replica's context was asked for outside a replica
     ├── InvalidDeploymentError  what is to be deployed is not what it may be
     │   └── NameInUseError          its name belongs to something else
+    ├── ConflictError           another writer came first: what is in force is not what this one has read
     ├── UnknownNameError        there is no such deployment, or several
     ├── DeploymentFailedError   a deployment did not come up; the text has the replica's traceback
     ├── NotRunningError         Ray, or the controller, does not run or cannot be reached
@@ -58,6 +59,26 @@ class InvalidDeploymentError(RayExecutorError):
 
 class NameInUseError(InvalidDeploymentError):
     """The deployment's name belongs to something else."""
+
+
+class ConflictError(RayExecutorError):
+    """Another writer came first: what is in force is not what this one has read. Nothing was changed.
+
+    Attributes:
+        expected: The revision that was read.
+        revision: The one in force, which has won.
+    """
+
+    def __init__(self, expected: str, revision: str) -> None:
+        super().__init__(expected, revision)
+        self.expected = expected
+        self.revision = revision
+
+    def __str__(self) -> str:
+        return (
+            f"revision must be {self.revision}, which is in force, got {self.expected}: another writer came first; "
+            "look at what is wanted now, and ask again"
+        )
 
 
 class UnknownNameError(RayExecutorError):

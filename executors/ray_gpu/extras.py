@@ -5,6 +5,7 @@ import attrs
 from executors.ray_gpu.scaling_policy import PolicySource
 from rankcore.cluster.spec import EntrySpec
 from rankcore.codec import from_plain, to_plain
+from rankcore.codec_plans import since
 from rankcore.frozen import FrozenJson, freeze_json, thaw_json
 
 
@@ -18,12 +19,15 @@ class RayExtras:
         policy: What of the user's decides how many replicas a load calls for; None: the usual policy does.
         id_on_ray: What it is called in Ray's names and in the store, where that is older than `application/deployment`; None:
             by its id.
+        origin: Of an application's last deployment: where its code is, as a file says it (`import_path`, `args`,
+            `runtime_env`); None: nobody has said.
     """
 
     class_name: str
     spares: int = 0
     policy: PolicySource | None = None
     id_on_ray: str | None = None
+    origin: FrozenJson = attrs.field(default=None, metadata=since(5, 3))
 
     def to_extras(self) -> FrozenJson:
         """As JSON-like data, for an `EntrySpec`."""

@@ -46,4 +46,9 @@ def journal_path(namespace: str, session: str) -> str:
 
 def session_name() -> str:
     """What Ray calls this cluster, from its start to its end."""
-    return Path(ray._private.worker._global_node.get_session_dir_path()).name
+    return Path(session_folder()).name
+
+
+def session_folder() -> str:
+    """Where this cluster keeps its files, on this node."""
+    return str(ray._private.worker._global_node.get_session_dir_path())

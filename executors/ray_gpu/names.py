@@ -2,6 +2,7 @@
 
 DEFAULT_NAMESPACE = "rankcore"
 CONTROLLER = "rankcore-controller"
+REST = "rankcore-rest"
 WORKER = "rankcore-worker:"
 """No deployment's name begins so: it would have to hold a '#' too, for a replica's name to be taken for a worker's."""
 KV_NAMESPACE = b"rankcore"
@@ -59,24 +60,9 @@ def memory_key(namespace: str) -> bytes:
     return f"{namespace}/memory".encode()
 
 
-def cordon_key(namespace: str, node_id: str) -> bytes:
-    """What a user has said of a node: cordoned, or drained."""
-    return cordons_prefix(namespace) + node_id.encode()
-
-
-def cordons_prefix(namespace: str) -> bytes:
-    """Of all nodes that users have said something of."""
-    return f"{namespace}/cordon/".encode()
-
-
-def replacement_key(namespace: str, replica_id: str) -> bytes:
-    """A user wants a replica replaced."""
-    return replacements_prefix(namespace) + replica_id.encode()
-
-
-def replacements_prefix(namespace: str) -> bytes:
-    """Of all such replicas."""
-    return f"{namespace}/replacement/".encode()
+def maintenance_key(namespace: str, key: str) -> bytes:
+    """What a user has asked of a node or a replica, by its key in `executors.maintenance`, or the beginning of such keys."""
+    return f"{namespace}/{key}".encode()
 
 
 def planner_failure_key(namespace: str, at: float) -> bytes:

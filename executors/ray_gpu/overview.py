@@ -156,10 +156,11 @@ class DeploymentInfo:
         class_name: Module and qualified name of what is deployed.
         has_residency: Whether its weights may be COLD.
         workers: Of these, where weights are.
-        waiting: How many calls wait for its first replica, as the processes that call have reported.
+        waiting: How many calls wait for a replica, as the processes that call have reported.
         standing: What such calls are told; None: nothing.
         rollout: How far an update has come, who is available, what is waited for: "rolling: 2 of 10 updated, 9 of 10 available,
             waits: no room, 9 of 10: rank 9 has no place"; "": all is well.
+        status_for_s: For how long the status has been so, as far as the controller that runs has seen it.
     """
 
     name: str
@@ -176,6 +177,7 @@ class DeploymentInfo:
     waiting: int = 0
     standing: CallStatus | None = None
     rollout: str = ""
+    status_for_s: float = 0.0
 
     @property
     def own_name(self) -> str:
@@ -252,6 +254,9 @@ class Status:
         left_alone: Why, by ids: deployments that the controller could not take over, with their replicas, which go on.
         memory: Of the nodes that weights which may be COLD can be on.
         cordons: Nodes that are cordoned or drained.
+        routes: Which application requests reach over HTTP, by route prefix.
+        revision: Of what users want (`executors.revisions`): `rankcore deploy --expect` and REST's If-Match take it; "": it is
+            not kept here.
     """
 
     namespace: str
@@ -263,6 +268,8 @@ class Status:
     left_alone: dict[str, str] = attrs.field(factory=dict)
     memory: tuple[NodeMemoryStatus, ...] = ()
     cordons: tuple[CordonedNode, ...] = ()
+    revision: str = ""
+    routes: dict[str, str] = attrs.field(factory=dict)
 
     def only(self, name: str) -> "Status":
         """The same with the deployments of an application, else with the one deployment that has the name.

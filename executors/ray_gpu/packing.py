@@ -16,6 +16,7 @@ from executors.ray_gpu import environment
 from executors.ray_gpu.declaration import ANY_NUMBER, ROUTING_DEFAULTS, ROUTING_OPTIONS, Application, Deployment, option_of
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.extras import RayExtras
+from executors.ray_gpu.logs.config import as_plain, logging_config_of
 from executors.ray_gpu.own_groups import group_wanted
 from executors.ray_gpu.process import CAPTURE_CHILD_TASKS
 from executors.ray_gpu.replica import Replica
@@ -32,6 +33,7 @@ from rankcore.cluster.events import ApplyRequested
 from rankcore.cluster.residency import ResidencySpec
 from rankcore.cluster.spec import ApplicationSpec, EntrySpec
 from rankcore.errors import InvalidSpecError
+from rankcore.frozen import freeze_json
 from rankcore.routing import RoutingSpec
 
 AUTO = {"min_replicas": 1, "max_replicas": 100}
@@ -47,8 +49,22 @@ NOT_WITH_BUNDLES = {
 
 
 @attrs.frozen
+class Origin:
+    """Where an application's code is, as a file says it."""
+
+    import_path: str
+    args: Mapping[str, Any] = attrs.Factory(dict)
+    runtime_env: Mapping[str, Any] = attrs.Factory(dict)
+
+    def said(self) -> dict[str, Any]:
+        """As JSON-like data, without what is empty."""
+        others = {"args": dict(self.args), "runtime_env": dict(self.runtime_env)}
+        return {"import_path": self.import_path, **{key: each for key, each in others.items() if each}}
+
+
+@attrs.frozen
 class Package:
-    """What the controller's `deploy` takes."""
+    """What the controller's `deploy` takes. `origin`: as in `RayExtras`."""
 
     code: Code
     spec: DeploymentSpec
@@ -59,6 +75,7 @@ class Package:
     autoscaling: AutoscalingSpec | None = None
     scaling_policy: PolicySource | None = None
     residency: ResidencySpec | None = None
+    origin: Origin | None = None
 
     def on_ray(self, id_on_ray: str | None) -> "Package":
         """The same for a deployment that is called otherwise on Ray; None: by its id."""
@@ -73,6 +90,7 @@ class Package:
             spares=self.spares,
             policy=self.scaling_policy,
             id_on_ray=self.code.deployment if older else None,
+            origin=freeze_json(self.origin.said()) if self.origin is not None else None,
         )
         return EntrySpec(
             ranks=self.spec,
@@ -94,11 +112,13 @@ def pack(
     *,
     route_prefix: str | None = None,
     is_ingress: bool = False,
+    logging: object = None,
 ) -> Package:
     """Pickle the code, name its version, and check the options.
 
     Args:
         name: Of the deployment in its application; None: its own.
+        logging: How replicas log, where the deployment has no `logging_config` of its own.
 
     Raises:
         InvalidDeploymentError: Says which option or object, and what it may be.
@@ -110,9 +130,12 @@ def pack(
     residency = residency_of(deployment.settings, deployment.name)
     weights = residency.measured() if residency is not None else None
     blob = _pickle(deployment, args, dict(kwargs))
+    own_logging = deployment.settings.get("logging_config")
+    logs = as_plain(logging_config_of(logging if own_logging is None else own_logging))
     version = deployment.settings.get("version")
     if version is None:
         declared = weights.declared.encode() if weights is not None else b""
+        declared += repr(sorted(logs.items())).encode() if logs is not None else b""
         version = version_of(blob + source_of(deployment.target) + declared, actor_options)
     before, behind = environment.module_path()
     code = Code(
@@ -128,6 +151,7 @@ def pack(
         sys_path_behind=behind,
         weights=weights.spec.weights if weights is not None else "",
         weights_contents=weights.contents if weights is not None else None,
+        logging=logs,
     )
     autoscaling = autoscaling_of(deployment)
     return Package(

@@ -18,9 +18,9 @@ from executors.ray_gpu.conversation import LOAD_S, Conversation, end_of, plain, 
 from executors.ray_gpu.messages import Endpoint, Outcome
 from executors.ray_gpu.placement_groups import strategy
 from executors.ray_gpu.reaping import Reaper, locate
-from executors.ray_gpu.room import OWN_GROUP, demands, elsewhere, obstacle
-from executors.ray_gpu.world import World, live_nodes
-from executors.waiting_for_room import is_said
+from executors.ray_gpu.room import OWN_GROUP, elsewhere
+from executors.ray_gpu.world import World
+from executors.waiting_for_room import NewsOfRoom
 from rankcore import DeploymentSpec
 from rankcore.commands import StartReplica
 from rankcore.events import (
@@ -41,6 +41,7 @@ DRAIN_MARGIN_S = 2.0
 """How much longer than its time-out a draining replica is waited for, before it is ended from outside."""
 AT_A_TIME = 1_000_000
 """Calls from other nodes are actor calls, and must not keep the controller's own from the replica, which Ray would queue."""
+STARTS = "its process is starting"
 
 KILLED = "ray.kill"
 """Stands in what Ray says of an actor that it has told to end; it has no other sign of it."""
@@ -68,6 +69,7 @@ class Process(Conversation):
     Attributes:
         standby: Whether it is a spare, of which the core knows nothing yet.
         gone: Set when its end has been told.
+        room: What is known of the room that it waits for.
         passes_over: Nodes that Ray was told not to place it on; None: the core has named its place, or nobody knows.
     """
 
@@ -88,7 +90,7 @@ class Process(Conversation):
         self._listener = listener
         self._failure: str | None = None
         self._found = False
-        self._asked_again = 0
+        self.room = NewsOfRoom()
         self._after: Process | None = None  # has its name until it is gone
         self._may_have_group = False  # a placement group of its own
         self._nowhere = False  # no node may have it, so that there is no actor
@@ -149,9 +151,7 @@ class Process(Conversation):
 
     def look_for_room(self, actor_options: dict[str, Any]) -> None:
         """See whether it waits for room, and not for its process to come up; `ReplicaPending`."""
-        self._asked_again += 1
-        if is_said(self._asked_again):
-            self._spawn_once(("room",), self._look_for_room(actor_options))
+        self._spawn_once(("room",), self._look_for_room(actor_options))
 
     def stop(self, epoch: int, timeout_s: float) -> None:
         """Drain it, then end it; `ReplicaStopped`."""
@@ -166,6 +166,7 @@ class Process(Conversation):
 
     async def _create(self, start: StartReplica, actor_options: dict[str, Any]) -> None:
         await self._has_its_name()
+        self._world.line.enter(self, actor_options)
         try:
             actor = await self._world.call(self._make_actor, start, actor_options)
         except Exception as error:
@@ -183,6 +184,7 @@ class Process(Conversation):
         except RayError:
             return  # its end is told by who watches
         self.endpoint, self.node_id = endpoint, endpoint.node_id
+        self._world.line.leave(self)
         self._world.on_placed(endpoint.node_id, self.processors_in_use, actor_options.get("runtime_env") or {})
         if not self.standby:
             self._placed(endpoint)
@@ -232,17 +234,16 @@ class Process(Conversation):
             LOG.warning("the placement group %s is not removed: %s", self._group_name, error)
 
     async def _look_for_room(self, actor_options: dict[str, Any]) -> None:
-        demand, labels = demands(actor_options), actor_options.get("label_selector")
         try:
-            if not self._nowhere and await self._world.call(locate, await self._actor) is not None:
-                return  # what it asks for is its own by now
-            nodes = await self._world.call(live_nodes)
-            reason = obstacle(nodes, demand, self._world.cordoned, labels) if nodes else ""
+            reason = await self._world.line.obstacle(self, actor_options)
+            if reason and not self._nowhere and await self._world.call(locate, await self._actor) is not None:
+                reason = ""  # what it asks for is its own by now
         except Exception as error:  # Ray raises whatever its connection raises; it is asked again
             LOG.debug("%s: Ray does not say whether there is room: %s", self.replica_id, error)
             return
-        if reason and self.endpoint is None and not self._asked_to_end:
-            self._tell(ReplicaPending(replica_id=self.replica_id, reason=reason, at=self._world.now()))
+        if self.endpoint is None and not self._asked_to_end and self.room.is_to_be_said(bool(reason)):
+            said, no_room, at = reason or STARTS, bool(reason), self._world.now()
+            self._tell(ReplicaPending(replica_id=self.replica_id, reason=said, no_room=no_room, at=at))
 
     async def _wait_for_node(self, actor_options: dict[str, Any]) -> None:
         """Say so at once; it is created anew when other nodes are cordoned (`is_told_otherwise`)."""
@@ -304,6 +305,7 @@ class Process(Conversation):
         if self.gone.is_set():
             return
         self.gone.set()
+        self._world.line.leave(self)
         if self.endpoint is not None:
             socket_files.remove(self.endpoint.socket_path)
         current = asyncio.current_task()

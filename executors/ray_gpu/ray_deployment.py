@@ -49,6 +49,7 @@ class RayDeployment:
         spec_on_ray: As its replicas are told it.
         availability: How it stands for those who call it; None: nothing was published in this epoch.
         changes: For whoever waits for something about it.
+        status_since: When its status became what it is, or when this controller found it so.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class RayDeployment:
         self.executor = RayExecutor(world, lambda: self.spec_on_ray, self.actor_options, self.extras.spares, on_news)
         self._routing_table = RoutingTable(self.deployment, self.id_on_ray, self.executor, world.numbers, self.changes.wake)
         self._now = world.now
+        self.status_since = world.now()
         self._status_board = StatusBoard(world.numbers)
         self._load_poll = LoadPoll(self.deployment, world.epoch, self._loads, tell, world.now)
         self.look(entry)
@@ -91,6 +93,8 @@ class RayDeployment:
     def look(self, entry: Entry) -> None:
         """Take from a new entry what others wait for."""
         before, self.entry = self.entry, entry
+        if entry.ranks.status is not before.ranks.status:
+            self.status_since = self._now()
         if entry.spec is not before.spec:
             self.extras = extras_of(entry.spec)
             self.executor.spares.wanted = self.extras.spares

@@ -8,6 +8,7 @@ import os
 import pickle
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -18,7 +19,13 @@ from ray.experimental import internal_kv
 from executors.deployment_ids import own_name
 from executors.ray_gpu import context, names, socket_files
 from executors.ray_gpu.environment import find_modules
+from executors.ray_gpu.logs.config import UNASKED, from_plain
+from executors.ray_gpu.logs.process import log_from_here
+from executors.ray_gpu.logs.shown_name import show_as, shown_name
+from executors.ray_gpu.logs.who import Writer
 from executors.ray_gpu.messages import NO_RANKS, WATCH_S, Change, Endpoint, Outcome, Ranks, Report
+from executors.ray_gpu.metrics.of_requests import of_replica
+from executors.ray_gpu.metrics.publisher import publish
 from executors.ray_gpu.os_processes import processors_in_use, reap, started_at
 from executors.ray_gpu.requests.packing import Arguments, Reference
 from executors.ray_gpu.requests.server import CallServer
@@ -83,6 +90,7 @@ class Replica:
             restart_token=restart_token,
         )
         self._server = CallServer(self._user, self._endpoint.socket_path, code.max_ongoing_requests)
+        publish(self._server, partial(of_replica, deployment, replica_id))
         self._limited_by = (0, 0)
         self._context = context.ReplicaContext(
             app_name=code.app_name,
@@ -95,10 +103,15 @@ class Replica:
             bundle_indices=list(bundles),
             code_version=version,
         )
+        self._shown_name = ""
         self._history: list[tuple[float, Ranks]] = []
         self._answers: dict[Stamp, asyncio.Future[Outcome]] = {}
         self._queries: list[asyncio.Future[None]] = []
         self._working: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        """What Ray calls it while it has no rank, and its dashboard always: see `logs.shown_name`."""
+        return self._endpoint.replica_id
 
     # -- what the controller asks
 
@@ -197,6 +210,14 @@ class Replica:
     async def load(self) -> int:
         """How many calls are under way."""
         return self._server.under_way
+
+    async def requests(self) -> list[dict[str, Any]]:
+        """Which they are: see `CallServer.requests`."""
+        return await self._user.run(self._server.requests())
+
+    async def end_request(self, key: str, call_id: int, why: str) -> bool:
+        """End one of them; whether there is such a call."""
+        return await self._user.run(self._server.end_request(key, call_id, why))
 
     async def processors_in_use(self, during_s: float) -> float:
         """What share of this node's processor time is in use, from 0 to 1. Waits so long."""
@@ -331,6 +352,14 @@ class Replica:
             servable_object=self._user.instance,
         )
         context.set_context(self._context)
+        self._show_name()
+
+    def _show_name(self) -> None:
+        now, ranks = self._context, self._context.ranks
+        name = shown_name(now.app_name, now.deployment, now.replica_id, None if ranks == NO_RANKS else ranks[0])
+        if name != self._shown_name:
+            self._shown_name = name
+            show_as(name)
 
     def _refusal(self) -> Outcome:
         return Outcome("refused", str(self.half.epoch))
@@ -361,7 +390,10 @@ def admitted_code(namespace: str, deployment: str, version: str, process: str, e
         raise FencedError(f"{process} was started in epoch {epoch}, and epoch {newest} has begun")
     code = load_code(namespace, deployment, version)
     find_modules(code.sys_path, code.sys_path_behind)
-    return UserCode(code)
+    user = UserCode(code)
+    writer = Writer(code.app_name, own_name(code.app_name, code.deployment), process)
+    user.access_log = log_from_here(from_plain(code.logging) or UNASKED, "replica", process, writer.said)
+    return user
 
 
 def load_code(namespace: str, deployment: str, version: str) -> Code:

@@ -25,6 +25,7 @@ from executors.ray_gpu.requests.threads import SyncThreads
 
 if TYPE_CHECKING:
     from executors.ray_gpu.http.lifespan import Lifespan
+    from executors.ray_gpu.logs.access import AccessLog
 
 T = TypeVar("T")
 
@@ -53,6 +54,7 @@ class Code:
         sys_path_behind: Where the deployer's modules are found that are nowhere else.
         weights: The path of its weights, where they may be COLD; "": it has none such.
         weights_contents: The contents that they must have; None: nobody has looked at them.
+        logging: How replicas log, as `logs.config.as_plain` has it; None: nobody has said.
     """
 
     deployment: str
@@ -67,6 +69,7 @@ class Code:
     sys_path_behind: tuple[str, ...] = ()
     weights: str = ""
     weights_contents: str | None = None
+    logging: dict[str, Any] | None = None
 
 
 class UserCode:
@@ -77,12 +80,14 @@ class UserCode:
         instance: The user's object, or function; None before `start`.
         user_config: That it was last given.
         threads: For synchronous calls.
+        access_log: Takes a line for each request; None: there are to be none.
     """
 
     def __init__(self, code: Code) -> None:
         self.code = code
         self.loop = new_loop()
         self.instance: Any = None
+        self.access_log: AccessLog | None = None
         self.threads = SyncThreads(self.loop, code.sync_threads)
         self._methods: dict[str, tuple[Callable[..., Any], bool]] = {}
         self._target: Any = None

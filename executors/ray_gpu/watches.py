@@ -17,7 +17,7 @@ from typing import Protocol
 import attrs
 
 from executors.ray_gpu.messages import CallStatus, DeploymentNews, LoadReport, Routes, Seen, WatchQuestion
-from rankcore.routing.demand import COUNTS_S, DemandReport, Demands, hear
+from rankcore.routing.demand import COUNTS_S, DemandReport, Demands, demand_for, hear
 from rankcore.routing.statuses import NEVER, TELL_EVERY_S, is_due
 
 SILENT_S = 120.0
@@ -109,6 +109,10 @@ class Watches:
         for name, count in waiting.items():
             if count and process is not None and name in process.seen:
                 process.touch(name)
+
+    def waiting(self, deployment: str) -> int:
+        """How many calls of a deployment wait, as far as those that call have said."""
+        return demand_for(self._demands, deployment, self._now())
 
     async def ask(self, question: WatchQuestion, wait_s: float) -> dict[str, DeploymentNews | None] | None:
         """What is new of the deployments that a process calls, once something is; none, after a while or if it has asked anew.

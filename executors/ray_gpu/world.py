@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import attrs
 import ray
@@ -15,6 +15,9 @@ import ray
 from executors.ray_gpu.checkpoint import Checkpoint
 from executors.ray_gpu.environment import RuntimeEnv
 from executors.ray_gpu.replica import Replica
+
+if TYPE_CHECKING:
+    from executors.ray_gpu.waiting_line import WaitingLine
 
 LOG = logging.getLogger(__name__)
 
@@ -57,8 +60,11 @@ class World:
         actor_class: Of replicas.
         residents: By node and process, actors that can look after other processes there.
         cordoned: Nodes where nothing new is to come (`cordons`).
+        line: Who waits until Ray has room; set by who makes the world.
         on_placed: Told the node of each replica that has come up, whom to ask how busy that node is, and its environment.
     """
+
+    line: "WaitingLine"
 
     def __init__(self, namespace: str, epoch: int, checkpoint: Checkpoint, origin: float) -> None:
         self.namespace = namespace

@@ -17,7 +17,6 @@ from executors.simulator.replicas.processes import SimulatedProcess
 from executors.simulator.replicas.watch import Watch
 from executors.simulator.scenario.hardware import megabytes
 from executors.simulator.scenario.model import Deployment
-from executors.waiting_for_room import is_said
 from rankcore import DeploymentState, outstanding
 from rankcore.commands import (
     AnnounceWorldSize,
@@ -51,6 +50,7 @@ from rankcore.values import NodeId, ReplicaId
 
 Listener = Callable[[Event], None]
 NO_ROOM = "no node has room"
+STARTS = "its process is starting"
 
 
 class DeploymentWorld:
@@ -212,14 +212,19 @@ class DeploymentWorld:
         if known is not None:
             if known.replica is not None:
                 self._tell_placed(known)
-            elif known.node is None:
-                known.asked_again += 1
-                if is_said(known.asked_again):
-                    self._tell(self._link, ReplicaPending(replica_id=command.replica_id, reason=NO_ROOM, at=self._loop.now))
+            else:
+                self._tell_of_room(known)
         elif command.replica_id in self.lives.ended:
             self._tell(self._link, ReplicaStopped(replica_id=command.replica_id, at=self._loop.now))
         else:
             self.lives.begin(command)
+
+    def _tell_of_room(self, process: SimulatedProcess) -> None:
+        no_room = process.node is None
+        if process.room.is_to_be_said(no_room):
+            reason = NO_ROOM if no_room else STARTS
+            news = ReplicaPending(replica_id=process.replica_id, reason=reason, no_room=no_room, at=self._loop.now)
+            self._tell(self._link, news)
 
     def _forward(self, command: ReplicaChange | QueryReplica | StopReplica | KillReplica) -> None:
         if isinstance(command, ReconfigureReplica):

@@ -85,4 +85,20 @@ EVICTIONS = (
         "each.birth < births and",
         "each.birth > births and",
     ),
+    Mutant(
+        "an-uncordon-makes-the-surge-greater",
+        "V14",
+        "an update goes on with all the successors that a drain has started, though max_surge is less",
+        EVICT,
+        "    dismiss_surplus(draft)\n",
+        "",
+    ),
+    Mutant(
+        "what-was-given-up-is-updated-after-an-uncordon",
+        "V14",
+        "the successor of one that may stay, and runs what works, waits for its end for ever",
+        EVICT,
+        "        if draft.status is DEPLOY_FAILED or not slots.is_outdated(draft, replica.slot, replica):\n",
+        "        if not slots.is_outdated(draft, replica.slot, replica):\n",
+    ),
 )

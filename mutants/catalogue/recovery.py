@@ -73,4 +73,40 @@ RECOVERY = (
         "if slot is not None and slot.holder is None:\n        draft.recovery = ",
         "if slot is None:\n        draft.recovery = ",
     ),
+    Mutant(
+        "nodes-agree-after-the-budget-is-spent",
+        "V1",
+        "who takes a user_config along to its node rank does so after an update has used up the budget",
+        CORE,
+        """        if draft.recovery.misplaced:
+            recovery.align(draft)
+        if draft.evictions.ranks.size:
+            evict.evict(draft)
+        if draft.rollout.unstarted.size or draft.rollout.running.size or draft.bundles.misfits.size:
+            roll(draft)
+""",
+        """        if draft.evictions.ranks.size:
+            evict.evict(draft)
+        if draft.rollout.unstarted.size or draft.rollout.running.size or draft.bundles.misfits.size:
+            roll(draft)
+        if draft.recovery.misplaced:
+            recovery.align(draft)
+""",
+    ),
+    Mutant(
+        "nodes-agree-outside-the-budget",
+        "V1",
+        "who takes a user_config along to its node rank does so however few are available",
+        RECOVERY_RULES,
+        "    if not draft.rollout.stale_config or not takes_config_along(draft, replica):\n",
+        "    if True:\n",
+    ),
+    Mutant(
+        "a-newcomer-waits-for-who-waits-for-it",
+        "R10",
+        "a newcomer waits for a node rank, and whoever believes that for the newcomer to be available",
+        RECOVERY_RULES,
+        "    return replica.told.node_rank not in draft.node_of_rank\n",
+        "    return True\n",
+    ),
 )

@@ -3,6 +3,7 @@
 from mutants.mutant import Mutant
 
 BIND = "rankcore/rules/bind.py"
+NEWS = "rankcore/rules/news.py"
 RULE = "rankcore/rules/scarcity.py"
 SLOTS = "rankcore/book/slots.py"
 
@@ -36,8 +37,8 @@ SCARCITY = (
         "V18",
         "a replica is moved as soon as a lower rank has no place, though its replacement would have come up",
         RULE,
-        "starved_at = slots.unplaced_since(draft.slots[rank]) + after_s",
-        "starved_at = slots.unplaced_since(draft.slots[rank])",
+        "starved_at = slots.roomless_since(slot, holder) + after_s",
+        "starved_at = slots.roomless_since(slot, holder)",
     ),
     Mutant(
         "nobody-is-woken-for-the-starved",
@@ -52,8 +53,8 @@ SCARCITY = (
         "V18",
         "the wait after a failed start counts as lack of room",
         SLOTS,
-        "return max(slot.unplaced_at, slot.retry_at)",
-        "return slot.unplaced_at",
+        "return max(slot.unplaced_at, slot.retry_at, found_none_at or 0.0)",
+        "return max(slot.unplaced_at, found_none_at or 0.0)",
     ),
     Mutant(
         "unplaced-since-the-first-start",
@@ -70,5 +71,29 @@ SCARCITY = (
         RULE,
         "if packs and draft.taken.lowest_free() < places:",
         "if packs and places < 0:",
+    ),
+    Mutant(
+        "a-start-that-takes-long-is-starved",
+        "V18",
+        "who is merely requested counts as without room: a replica that runs is moved while an environment is installed",
+        SLOTS,
+        "        if holder.no_room_since is not None:\n",
+        "        if True:\n",
+    ),
+    Mutant(
+        "room-that-is-there-after-all-is-not-noticed",
+        "V18",
+        "a replica that has found no room once counts as without for as long as its place is made ready",
+        NEWS,
+        "since = (draft.clock if before is None else before) if event.no_room else None",
+        "since = draft.clock if before is None else before",
+    ),
+    Mutant(
+        "older-news-of-room-counts",
+        "V18",
+        "that there is no room, which comes behind the news that there is some again, is believed",
+        NEWS,
+        "(known is not None and event.at < known.said_at)",
+        "(known is not None and event.at < 0.0)",
     ),
 )

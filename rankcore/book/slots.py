@@ -53,9 +53,10 @@ def is_resting(draft: Draft, rank: int) -> bool:
     return draft.recipe is not None and slot.failed_build == draft.recipe_of(rank).build
 
 
-def unplaced_since(slot: Slot) -> float:
-    """Since when a slot in which nobody has a place lacks one; back-off is no lack of room (V18)."""
-    return max(slot.unplaced_at, slot.retry_at)
+def roomless_since(slot: Slot, holder: Replica | None) -> float:
+    """Since when a slot has lacked room that is vacant, or whose holder finds none; back-off is no lack of room (V18)."""
+    found_none_at = holder.no_room_since if holder is not None else None
+    return max(slot.unplaced_at, slot.retry_at, found_none_at or 0.0)
 
 
 def has_served_long(draft: Draft, replica: Replica) -> bool:
@@ -225,6 +226,8 @@ def note_holder(draft: Draft, rank: int, holder: Replica) -> None:
     """Remember a slot whose holder has no place yet, or has to be replaced: it is outdated, or stands elsewhere."""
     if holder.state is REQUESTED:
         draft.requested = draft.requested.add(rank)
+        if holder.no_room_since is not None:
+            draft.roomless = draft.roomless.add(rank)
     if draft.rollout.stale_config and rank < draft.kept_below:
         draft.rollout = replace(draft.rollout, stale_config=without(draft.rollout.stale_config, holder.replica_id))
     if is_outdated(draft, rank, holder):
@@ -238,7 +241,7 @@ def note_holder(draft: Draft, rank: int, holder: Replica) -> None:
 def forget_holder(draft: Draft, rank: int, holder: Replica) -> None:
     """Its holder leaves, or is gone: it waits for no place, and has not to be replaced any more."""
     if holder.state is REQUESTED:
-        draft.requested = draft.requested.discard(rank)
+        forget_requested(draft, rank)
     rollout = draft.rollout
     if (rollout.running.size or rollout.unstarted.size) and is_outdated(draft, rank, holder):
         note_outdated(draft, RankSet.discard, rank, holder)
@@ -246,6 +249,13 @@ def forget_holder(draft: Draft, rank: int, holder: Replica) -> None:
         bundles.forget_misfit(draft, rank)
     if draft.evictions.ranks.size:
         forget_evicted(draft, rank)
+
+
+def forget_requested(draft: Draft, rank: int) -> None:
+    """The holder of a slot waits for no place any more."""
+    draft.requested = draft.requested.discard(rank)
+    if draft.roomless.size:
+        draft.roomless = draft.roomless.discard(rank)
 
 
 def note_evicted(draft: Draft, rank: int) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from rankcore.commands import StartReplica
+from rankcore.commands import KillReplica, StartReplica
 from rankcore.draft import Step
 from rankcore.events import (
     Event,
@@ -17,8 +17,8 @@ from rankcore.events import (
 from rankcore.kernel import Violation
 from rankcore.notes import NoteKind
 from rankcore.spec import DeploymentSpec
-from rankcore.state import DeploymentState
-from rankcore.values import DEPLOY_FAILED, DRAINING, FAILED
+from rankcore.state import DeploymentState, Replica
+from rankcore.values import DEPLOY_FAILED, DRAINING, FAILED, PREPARING
 
 OWN_FAULTS: frozenset[type[Event]] = frozenset(
     {ReplicaDied, ReplicaStopped, ReplicaMissing, ReplicaStartFailed, ReplicaUnhealthy}
@@ -45,10 +45,22 @@ def check_back_off(before: DeploymentState, event: Event, step: Step) -> Iterabl
     stable = ready_at is not None and ready_at + before.spec.stable_after_s <= until
     failures = old.failures + 1 if old.failed_build == build and not stable else 1
     doublings = failures - (1 if ready_at is None else 2)
+    successor = before.replicas.get(old.successor or "")
+    if successor is not None and successor.build in (spec.build, before.spec.build) and _took_too_long(before, step, successor):
+        failures, build = failures + 1 if successor.build == build else 1, successor.build
+        doublings = failures - 1
     wait_s = min(before.spec.start_backoff_s * 2.0**doublings, before.spec.start_backoff_max_s) if doublings >= 0 else 0.0
     if (new.failures, new.failed_build, new.retry_at) != (failures, build, clock + wait_s):
         found = f"{new.failures} failures of {new.failed_build} until {new.retry_at:g}"
         yield Violation("2.3", f"{replica.replica_id} failed: {found}, expected {failures} of {build} until {clock + wait_s:g}")
+
+
+def _took_too_long(before: DeploymentState, step: Step, successor: Replica) -> bool:
+    """Whether its preparation has taken too long by this step: that is a failure of its own, in the slot of its predecessor."""
+    now = step.state.replicas.get(successor.replica_id)
+    due_at = successor.since + before.spec.start_timeout_s
+    killed = now is not None and type(now.pending) is KillReplica
+    return successor.state is PREPARING and killed and due_at <= step.state.clock
 
 
 def check_nobody_starts_early(before: DeploymentState, event: Event, step: Step) -> Iterable[Violation]:

@@ -8,7 +8,7 @@ from rankcore.draft import Step
 from rankcore.events import Event, StopRequested
 from rankcore.kernel import Violation
 from rankcore.state import DeploymentState, Replica
-from rankcore.values import DRAINING, FAILED, REFILL
+from rankcore.values import DEPLOY_FAILED, DRAINING, FAILED, REFILL
 
 
 def deadline_of(state: DeploymentState, replica: Replica) -> float | None:
@@ -59,6 +59,22 @@ def check_evictions(state: DeploymentState, replicas: list[Replica]) -> Iterable
         yield Violation("index", f"evictions.ranks is {set(tables.evictions.ranks)}, expected {expected}")
     if not set(asked) <= set(tables.replicas):
         yield Violation("index", f"evictions.asked has {set(asked) - set(tables.replicas)}, who are gone")
+
+
+def check_pool(state: DeploymentState) -> Iterable[Violation]:
+    """2.3: no more than `max_surge`, but for those who are needed, succeed holders that are neither evicted nor told to go."""
+    tables = state.tables
+    if not tables.rollout.surging.size or state.unreported:
+        return
+    waiting = []
+    for rank, slot in tables.slots.items():
+        holder = tables.replicas.get(slot.holder) if slot.holder is not None and slot.successor is not None else None
+        if holder is not None and holder.state is not DRAINING and holder.replica_id not in tables.evictions.asked:
+            if rank not in tables.rollout.unwanted:
+                waiting.append(slot.successor)
+    allowed = state.spec.surge_max if state.status is not DEPLOY_FAILED else 0
+    if len(waiting) > allowed:
+        yield Violation("2.3", f"{waiting} were started early for an update, and {allowed} may be: it is {state.status}")
 
 
 def check_stops(before: DeploymentState, event: Event, step: Step, fresh: list[Command]) -> Iterable[Violation]:

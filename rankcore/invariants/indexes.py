@@ -41,6 +41,7 @@ def check_indexes(state: DeploymentState) -> Iterable[Violation]:
         "unstarted": _set(tables.rollout.unstarted),
         "running": _set(tables.rollout.running),
         "requested": _set(tables.requested),
+        "roomless": _set(tables.roomless),
         "surging": _set(tables.rollout.surging),
         "arrived": _set(tables.rollout.arrived),
         "placed": _by_age(tables.placed),
@@ -62,6 +63,7 @@ def _by_holder(state: DeploymentState) -> dict[str, object]:
     running: set[int] = set()
     placed: dict[str, int] = {}
     requested: set[int] = set()
+    roomless: set[int] = set()
     for rank, slot in tables.slots.items():
         if slot.holder is None or slot.holder not in tables.replicas:
             continue
@@ -73,11 +75,14 @@ def _by_holder(state: DeploymentState) -> dict[str, object]:
             placed[holder.replica_id] = holder.birth
         if holder.state is ReplicaState.REQUESTED:
             requested.add(rank)
+            if holder.no_room_since is not None:
+                roomless.add(rank)
     surging = {rank: slot.successor for rank, slot in tables.slots.items() if slot.successor is not None}
     early = {rank: tables.replicas.get(replica_id) for rank, replica_id in surging.items()}
     return {
         "vacant": {rank for rank, slot in tables.slots.items() if slot.holder is None},
         "requested": requested,
+        "roomless": roomless,
         "surging": set(surging),
         "arrived": {
             rank for rank, each in early.items() if each is not None and each.state in RANKLESS - {ReplicaState.REQUESTED}

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from rankcore.book.slots import RUNNING
 from rankcore.commands import Command, KillReplica, PublishRoutes
 from rankcore.draft import Step
-from rankcore.events import Event, ReplicaPrepared, ReplicasLeave, StopRequested
+from rankcore.events import Event, ReplicaPrepared, ReplicasLeave, SpecChanged, StopRequested
 from rankcore.invariants.availability import available
 from rankcore.invariants.evictions import is_overdue
 from rankcore.kernel import Violation
@@ -78,14 +78,14 @@ def check_nobody_needed_ends(before: DeploymentState, event: Event, step: Step, 
     state = step.state
     if isinstance(event, (StopRequested, ReplicasLeave)) or before.spec.placement != state.spec.placement:
         return
-    about = getattr(event, "replica_id", None)
+    about = {getattr(event, "replica_id", None), *(event.stop_first if isinstance(event, SpecChanged) else ())}
     ended, anew = [], []
     for command in fresh:
         old = before.replicas.get(getattr(command, "replica_id", ""))
         if old is None or old.state in RUNNING or not _was_available(old, state) or type(command) is KillReplica:
             continue
         new = state.replicas[old.replica_id]
-        if new.routed or old.replica_id == about or is_overdue(state, new):
+        if new.routed or old.replica_id in about or is_overdue(state, new):
             continue
         if new.state is PREPARING:
             anew.append(old.replica_id)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from rankcore.book.slots import INITIALISABLE, unplaced_since
+from rankcore.book.slots import INITIALISABLE, roomless_since
 from rankcore.kernel import Violation
 from rankcore.state import DeploymentState, Replica
 from rankcore.values import DELETED, DELETING, DEPLOY_FAILED, ReplicaState
@@ -42,28 +42,32 @@ def _placed_above(state: DeploymentState) -> Iterable[Violation]:
 
 
 def starved_at(state: DeploymentState) -> float | None:
-    """When the lowest rank that lacks a place is starved, while a higher one has one; None: there is none."""
+    """When the lowest rank that lacks room is starved, while a higher one has a place; None: there is none."""
     rank, after_s = _lowest_lacking(state), state.spec.scarcity_after_s
     if rank is None or after_s is None or rank >= _places(state):
         return None
-    return unplaced_since(state.tables.slots[rank]) + after_s
+    slot = state.tables.slots[rank]
+    return roomless_since(slot, state.replicas.get(slot.holder or "")) + after_s
 
 
 def was_starved(before: DeploymentState, state: DeploymentState, was: int, now: int) -> bool:
-    """Whether a replica had to move from one rank into another because that had lacked a place for long enough.
+    """Whether a replica had to move from one rank into another because that had lacked room for long enough.
 
-    Its back-off is what this step has made of it: a retry ends it (V19).
+    Its back-off is what this step has made of it: a retry ends it (V19). So is what is said of room in this very step.
     """
     slot, kept, after_s = before.tables.slots.get(now), state.tables.slots.get(now), state.spec.scarcity_after_s
     if after_s is None or state.spec.static_placement is not None or not now < _places(state) <= was:
         return False
-    lacked = slot is not None and (slot.holder is None or before.replicas[slot.holder].state is ReplicaState.REQUESTED)
-    since = max(slot.unplaced_at, kept.retry_at) if slot is not None and kept is not None and lacked else state.clock
-    return since + after_s <= state.clock
+    holder = state.replicas.get(slot.holder or "") if slot is not None else None
+    vacant = slot is not None and slot.holder is None
+    if slot is None or kept is None or not (vacant or (holder is not None and _finds_no_room(holder))):
+        return after_s == 0.0
+    found_none_at = holder.no_room_since if holder is not None else None
+    return max(slot.unplaced_at, kept.retry_at, found_none_at or 0.0) + after_s <= state.clock
 
 
 def _lowest_lacking(state: DeploymentState) -> int | None:
-    """The lowest rank that waits for a place, and for nothing else."""
+    """The lowest rank that waits for room, and for nothing else."""
     tables, spec = state.tables, state.spec
     if spec.static_placement is not None or tables.recovery.unreported or state.status in (DELETING, DELETED):
         return None
@@ -72,13 +76,18 @@ def _lowest_lacking(state: DeploymentState) -> int | None:
     if spec.placement is not None:
         return None if tables.nodes_by_room else min(tables.ready, default=None)
     return min(
-        (each.slot for each in _holders(state) if each.state is ReplicaState.REQUESTED and each.slot is not None), default=None
+        (each.slot for each in _holders(state) if _finds_no_room(each) and each.slot is not None),
+        default=None,
     )
 
 
+def _finds_no_room(holder: Replica) -> bool:
+    return holder.state is ReplicaState.REQUESTED and holder.no_room_since is not None
+
+
 def _places(state: DeploymentState) -> int:
-    """How many of those who hold a rank have a place."""
-    return sum(holder.state is not ReplicaState.REQUESTED for holder in _holders(state))
+    """How many of those who hold a rank have a place, or will have one."""
+    return sum(not _finds_no_room(holder) for holder in _holders(state))
 
 
 def _holders(state: DeploymentState) -> Iterator[Replica]:

@@ -102,8 +102,9 @@ def _may_have_for_a_moment(before: DeploymentState, state: DeploymentState) -> b
         began = replica.state not in RUNNING and (now.state in RUNNING or now.state is DRAINING)
         matured = _is_available(before, replica, state.clock) and not _is_available(before, replica)
         confirmed = replica.state in RUNNING and replica.ready_at is None and now.state is DRAINING
-        ripe = replica.state in (PREPARING, PREPARED) and now.state is not PREPARING
-        if confirmed or (now.generation == before.spec.generation and (began or matured or ripe)):
+        ripe = replica.state in (PREPARING, PREPARED) and (now.state is not PREPARING or now.revision != replica.revision)
+        again = replica.unready is not None and now.unready is None and now.state is DRAINING
+        if confirmed or (now.generation == before.spec.generation and (began or matured or ripe or again)):
             return True
     return False
 

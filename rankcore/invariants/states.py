@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from operator import attrgetter
 
-from rankcore.invariants.evictions import check_evictions
+from rankcore.invariants.evictions import check_evictions, check_pool
 from rankcore.invariants.hand_over import check_rankless
 from rankcore.invariants.indexes import check_indexes
 from rankcore.invariants.overlap import check_given_up, check_routed, check_unwanted
@@ -39,6 +39,7 @@ def check(state: DeploymentState) -> list[Violation]:
         *check_static(state, replicas),
         *check_scarcity(state),
         *check_evictions(state, replicas),
+        *check_pool(state),
         *check_stall(state, replicas),
         *check_waking(state),
         *check_indexes(state),

@@ -80,6 +80,19 @@ class Fail(Struct, frozen=True, gc=False):
     part: int | None = None
 
 
+class FailPart(Struct, frozen=True, gc=False):
+    """There is no answer of this part of a broadcast, which keeps failures: it stands in its place once all are `Complete`.
+
+    Attributes:
+        kind, reason, part: As in `Fail`.
+    """
+
+    request_id: RequestId
+    kind: FailureKind | None
+    reason: str
+    part: int
+
+
 class Reject(Struct, frozen=True, gc=False):
     """Final: turn the request away (503), with a Retry-After of so many seconds."""
 
@@ -142,7 +155,19 @@ class ReturnCredits(Struct, frozen=True, gc=False):
 
 WakeAt = kernel.WakeAt
 Command: TypeAlias = (
-    Dispatch | Retry | StopAttempt | Complete | Fail | Reject | Decline | Expire | Forget | AskCredits | ReturnCredits | WakeAt
+    Dispatch
+    | Retry
+    | StopAttempt
+    | Complete
+    | Fail
+    | FailPart
+    | Reject
+    | Decline
+    | Expire
+    | Forget
+    | AskCredits
+    | ReturnCredits
+    | WakeAt
 )
 
 FINAL = (Complete, Fail, Reject, Decline, Expire, Forget)

@@ -1,6 +1,6 @@
 """How requests end: each with exactly one final answer (Q1), done again only where that is allowed (Q6)."""
 
-from rankcore.routing.commands import Complete, Decline, Expire, Fail, Forget, Reject, StopAttempt
+from rankcore.routing.commands import Complete, Decline, Expire, Fail, FailPart, Forget, Reject, StopAttempt
 from rankcore.routing.events import FailureKind
 from rankcore.routing.notes import RoutingNoteKind
 from rankcore.routing.records import NEVER, Request
@@ -80,9 +80,9 @@ def retry_after_s(tables: Tables) -> float:
 
 def fail_beyond(tables: Tables, request: Request, rank: int) -> None:
     """Nobody has, or will have, the rank that a request is for."""
-    why = beyond(tables, rank)
-    whole = tables.requests[request.request_id]
-    answer(tables, whole, Fail(request.request_id, None, why, request.part), why)
+    if request.part is not None and tables.requests[request.request_id].keeps_failures:
+        tables.dequeue(request)
+    _fail(tables, request, None, beyond(tables, rank))
 
 
 def beyond(tables: Tables, rank: int) -> str:
@@ -103,10 +103,26 @@ def done(tables: Tables, request: Request) -> None:
         tables.commands.append(Complete(whole.request_id))
         tables.note(RoutingNoteKind.ANSWERED, "Q1", whole.request_id)
     else:
-        request.answered = True
-        whole.unfinished -= 1
-        if not whole.unfinished:
-            answer(tables, whole, Complete(whole.request_id, len(whole.parts or ())))
+        _part_over(tables, request, whole)
+
+
+def _part_over(tables: Tables, part: Request, whole: Request) -> None:
+    part.answered = True
+    whole.unfinished -= 1
+    if not whole.unfinished:
+        answer(tables, whole, Complete(whole.request_id, len(whole.parts or ())))
+
+
+def _fail(tables: Tables, request: Request, kind: FailureKind | None, reason: str) -> None:
+    """There is no answer of a request, or of a part; nothing of that waits or is in flight, where the others are waited for."""
+    whole = tables.requests[request.request_id]
+    because = reason if kind is None else f"{kind.value}: {reason}"
+    if request.part is None or not whole.keeps_failures:
+        answer(tables, whole, Fail(request.request_id, kind, reason, request.part), because)
+    else:
+        tables.commands.append(FailPart(request.request_id, kind, reason, request.part))
+        tables.note(RoutingNoteKind.FAILED, "Q9", request.request_id, None, f"rank {request.part}: {because}")
+        _part_over(tables, request, whole)
 
 
 def failed(tables: Tables, request: Request, kind: FailureKind, reason: str) -> bool:
@@ -128,7 +144,7 @@ def failed(tables: Tables, request: Request, kind: FailureKind, reason: str) -> 
         tables.note(RoutingNoteKind.QUEUED_AGAIN, "Q6", request.request_id, None, request.because)
         return True
     text = "; ".join(each for each in (reason, why_not) if each)
-    answer(tables, whole, Fail(request.request_id, kind, text, request.part), f"{kind.value}: {text}")
+    _fail(tables, request, kind, text)
     return False
 
 

@@ -56,6 +56,7 @@ class RequestArrived(Struct, frozen=True, kw_only=True, gc=False):
         key: A session, a prompt's prefix or a model: under the policy "affinity", requests of one key go to one replica.
         rank: Only the replica with this rank will do.
         broadcast: All ranks are to answer: one part for each rank below the world size of that moment.
+        keep_failures: Of a broadcast: a part that fails has that for its answer, and the others are waited for.
         deadline: When the caller no longer waits, on the clock of `at`; None: `RoutingSpec.request_timeout_s` decides.
     """
 
@@ -63,19 +64,23 @@ class RequestArrived(Struct, frozen=True, kw_only=True, gc=False):
     key: str | None = None
     rank: int | None = None
     broadcast: bool = False
+    keep_failures: bool = False
     deadline: float | None = None
     at: float
 
     def __post_init__(self) -> None:
         _request(self, self.request_id)
         _moment(self, self.at)
-        if self.key is None and self.rank is None and self.deadline is None and self.broadcast is False:
+        if self.key is None and self.rank is None and self.deadline is None and self.broadcast is self.keep_failures is False:
             return
         if self.key is not None:
             _text(self, "key", self.key)
         if self.rank is not None:
             _count(self, "rank", self.rank)
         checks.flag(InvalidEventError, _path(self, "broadcast"), self.broadcast)
+        checks.flag(InvalidEventError, _path(self, "keep_failures"), self.keep_failures)
+        if self.keep_failures and not self.broadcast:
+            raise InvalidEventError(_path(self, "keep_failures"), True, "false where broadcast is")
         if (self.key is not None) + (self.rank is not None) + self.broadcast > 1:
             raise InvalidEventError(_path(self, "key"), self.key, "the only one of key, rank and broadcast that is given")
         if self.deadline is not None:

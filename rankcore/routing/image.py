@@ -29,6 +29,7 @@ class RequestImage(Struct, frozen=True):
         losses: How many attempts were lost.
         because: What became of the attempt before.
         is_broadcast: Whether it is the whole of a broadcast.
+        keeps_failures: Of a broadcast: whether a part that fails decides nothing.
         is_split: Whether its parts are known; else it waits for the world size.
     """
 
@@ -47,6 +48,7 @@ class RequestImage(Struct, frozen=True):
     losses: int
     because: str
     is_broadcast: bool
+    keeps_failures: bool
     is_split: bool
 
 
@@ -184,6 +186,7 @@ def _request_image(request: Request) -> RequestImage:
         request.losses,
         request.because,
         request.is_broadcast,
+        request.keeps_failures,
         request.parts is not None,
     )
 
@@ -267,4 +270,5 @@ def _request(image: RequestImage) -> Request:
         image.losses,
         image.because,
         is_broadcast=image.is_broadcast,
+        keeps_failures=image.keeps_failures,
     )

@@ -38,6 +38,7 @@ class Request(Struct, eq=False, gc=False):
         because: What became of the attempt before.
         parts: Of a broadcast, by rank; None: it is none, or not split into parts yet.
         is_broadcast: Whether it is the whole of a broadcast.
+        keeps_failures: Of a broadcast: whether a part that fails decides nothing.
         unfinished: Of a broadcast: how many parts have no answer.
         parts_waiting, parts_flying: Of a broadcast: how many parts wait, and are in flight.
     """
@@ -58,6 +59,7 @@ class Request(Struct, eq=False, gc=False):
     because: str = ""
     parts: "dict[int, Request] | None" = None
     is_broadcast: bool = False
+    keeps_failures: bool = False
     unfinished: int = 0
     parts_waiting: int = 0
     parts_flying: int = 0

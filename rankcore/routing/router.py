@@ -163,7 +163,13 @@ class Router(Tables):
     # -- one method per event
 
     def _arrive(
-        self, request_id: RequestId, key: str | None, rank: int | None, is_broadcast: bool, deadline: float | None
+        self,
+        request_id: RequestId,
+        key: str | None,
+        rank: int | None,
+        is_broadcast: bool,
+        deadline: float | None,
+        keeps_failures: bool = False,
     ) -> None:
         if request_id in self.requests:
             self.note(RoutingNoteKind.LATE, "Q1", request_id, None, "a request of this id is known")
@@ -173,7 +179,7 @@ class Router(Tables):
             timeout_s = self.spec.request_timeout_s
             deadline = NEVER if timeout_s is None else self.clock + timeout_s
         request = Request(request_id, serial, self.clock, 0, deadline, key, rank)
-        request.is_broadcast = is_broadcast
+        request.is_broadcast, request.keeps_failures = is_broadcast, keeps_failures
         self.requests[request_id] = request
         if deadline != NEVER:
             self.deadlines += 1
@@ -217,7 +223,7 @@ class Router(Tables):
         return request
 
     def _on_request_arrived(self, event: RequestArrived) -> None:
-        self._arrive(event.request_id, event.key, event.rank, event.broadcast, event.deadline)
+        self._arrive(event.request_id, event.key, event.rank, event.broadcast, event.deadline, event.keep_failures)
 
     def _on_request_done(self, event: RequestDone) -> None:
         self._finish(event.request_id, event.attempt, event.part)

@@ -233,7 +233,7 @@ def await_successor(draft: Draft, rank: int, successor: Replica) -> None:
 
 
 def dismiss_surplus(draft: Draft) -> None:
-    """Fewer may be started early than before: those beyond that go, first who is least far, of these the youngest.
+    """Fewer may be started early than before, or more are for an update: those beyond go, first who is least far, the youngest.
 
     Who succeeds one that leaves already, or is evicted, is not started for the surge.
     """
@@ -242,7 +242,7 @@ def dismiss_surplus(draft: Draft) -> None:
     those = [rank for rank in held if slots.holder_of(draft, rank).state is not DRAINING]
     surplus = max(0, len(those) - draft.spec.surge_max)
     for rank in sorted(those, key=partial(_worth, draft))[:surplus]:
-        leaving.dismiss_successor(draft, rank, f"max_surge is {draft.spec.surge_max} now")
+        leaving.dismiss_successor(draft, rank, f"max_surge is {draft.spec.surge_max}")
 
 
 def _worth(draft: Draft, rank: int) -> tuple[int, int]:

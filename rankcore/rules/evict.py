@@ -14,7 +14,8 @@ one has a place before the present one goes. Numbers as at the lines:
    no room: a drain is no reason to serve with fewer.
 4. *Deadline.* `graceful_shutdown_timeout_s` before it those that are left are stopped, outside the budget; at the deadline
    those that are still there are killed. Both are wake-ups: nothing else has to happen for that.
-5. *Uncordoned.* A replica that was not told to stop may stay; its successor is not needed any more.
+5. *Uncordoned.* A replica that was not told to stop may stay; its successor is not needed any more. Where an update is to
+   replace it, its successor is one of the update's from then on: what is more than `max_surge` goes, who is least far first.
 
 **Why it ends.** A replica that is asked to go is never asked for again, and its successor is started where it may stay: the
 executor, or `pack_ranks`, passes over cordoned nodes. So each eviction ends one replica, and makes none to be evicted, but for
@@ -47,10 +48,10 @@ from rankcore.events import NodeCordoned, NodeDrainRequested, NodeUncordoned, Re
 from rankcore.evictions import Drain, Eviction, deadline_of_both
 from rankcore.notes import LATE, NoteKind
 from rankcore.rules import budget, leaving, overlap, static
-from rankcore.rules.bind import kept_rank_lacks_place, start_successor
+from rankcore.rules.bind import dismiss_surplus, kept_rank_lacks_place, start_successor
 from rankcore.rules.fill import has_room
 from rankcore.state import BundleNews, Node, Replica
-from rankcore.values import DRAINING, FAILED, REFILL, NodeId
+from rankcore.values import DEPLOY_FAILED, DRAINING, FAILED, REFILL, NodeId
 
 RULE = "V14"
 DEADLINE = "V15"
@@ -93,6 +94,7 @@ def on_node_uncordoned(draft: Draft, event: NodeUncordoned) -> None:
         asked = draft.evictions.asked.get(member.replica_id)
         if asked is not None and asked.with_node:
             _let_stay(draft, member)
+    dismiss_surplus(draft)
     static.refill_drained(draft, event.node_id, event.at)
 
 
@@ -164,7 +166,7 @@ def _let_stay(draft: Draft, replica: Replica) -> None:
     """A replica is asked to go no more."""
     evictions.forget(draft, replica)
     if replica.state in slots.RUNNING and replica.slot is not None and slots.is_holder(draft, replica):
-        if not slots.is_outdated(draft, replica.slot, replica):
+        if draft.status is DEPLOY_FAILED or not slots.is_outdated(draft, replica.slot, replica):
             leaving.dismiss_successor(draft, replica.slot, "its predecessor may stay")
     elif replica.slot is not None and slots.is_successor(draft, replica):
         overlap.check_successor(draft, replica.slot)

@@ -23,7 +23,7 @@ from rankcore.rules.endings import ended
 from rankcore.rules.failures import count_failure
 from rankcore.rules.prove import prove
 from rankcore.rules.unready import late
-from rankcore.state import Replica, without
+from rankcore.state import Replica, Waiting, without
 from rankcore.timers import NO_TIMER
 from rankcore.values import FAILED, PLACED, REQUESTED, ReplicaId, ReplicaState
 
@@ -51,6 +51,7 @@ def on_placed(draft: Draft, event: ReplicaPlaced, replica: Replica) -> None:
         seen_at=event.at,
         reserved_node_id=None,
         start_timer=NO_TIMER,
+        waiting=None,
     )
     if state is PLACED:
         replicas.answered(draft, placed)
@@ -59,7 +60,7 @@ def on_placed(draft: Draft, event: ReplicaPlaced, replica: Replica) -> None:
     nodes.join(draft, placed)
     holds = slots.is_holder(draft, placed)
     if holds and placed.slot is not None:
-        draft.requested = draft.requested.discard(placed.slot)
+        slots.forget_requested(draft, placed.slot)
     if node is not None and event.at <= node.lost_at:
         # The node was lost after the replica came there, and the news overtook each other.
         static.lose_with_node(draft, placed, event.node_id, node.lost_at)
@@ -154,11 +155,23 @@ def on_reconfigure_failed(draft: Draft, event: ReplicaReconfigureFailed, replica
 
 
 def on_pending(draft: Draft, event: ReplicaPending, replica: Replica) -> None:
-    """A successor that finds no room is waited for no longer; whoever holds a slot is waited for anyway (V2)."""
-    waits = replica.state is REQUESTED and slots.is_successor(draft, replica)
-    if not waits or replica.slot is None or replica.slot in draft.rollout.stoppable:
+    """Without room, a successor is waited for no longer (V2), and the rank of who holds a slot may be starved (V18)."""
+    known, rank = replica.waiting, replica.slot
+    if replica.state is not REQUESTED or rank is None or (known is not None and event.at < known.said_at):
         return late(draft, event, replica)
-    go_without(draft, replica, f"there is no room for it: {event.reason}" if event.reason else "there is no room for it")
+    before = replica.no_room_since
+    since = (draft.clock if before is None else before) if event.no_room else None
+    replica = replicas.write(draft, replace(replica, waiting=Waiting(since, event.at)))
+    because = "there is no room for it" if event.no_room else "there is room for it"
+    if event.reason:
+        because = f"{because}: {event.reason}"
+    if slots.is_successor(draft, replica):
+        if event.no_room and rank not in draft.rollout.stoppable:
+            go_without(draft, replica, because)
+        return
+    draft.roomless = draft.roomless.add(rank) if event.no_room else draft.roomless.discard(rank)
+    if (before is None) is not (since is None):
+        draft.note(NoteKind.WAITING, "V18", replica.replica_id, f"{replica.replica_id} waits for a place: {because}", rank=rank)
 
 
 def on_unhealthy(draft: Draft, event: ReplicaUnhealthy, replica: Replica) -> None:

@@ -85,13 +85,18 @@ def prepare(draft: Draft) -> None:
         if successor.state is PLACED and draft.spec.hand_over != EARLY:
             draft.rollout = replace(draft.rollout, full=False)  # 5
             _tell(draft, successor, successor.slot, wanted)  # 1
-        elif successor.state in (PREPARING, PREPARED) and successor.config_id != wanted.config_id:
-            if not overlap.keeps_config(draft, successor):
-                _tell(draft, successor, successor.slot, wanted)  # 1
+        elif _lacks_config(draft, successor, wanted):
+            _tell(draft, successor, successor.slot, wanted)  # 1
         elif successor.state is PREPARED and not successor.routed and overlap.is_wanted(draft):
             slots.keep_waiting(draft, successor.slot)
             readiness.end_prepared(draft, successor)
             notice_ripe(draft, overlap.publish(draft, successor))
+
+
+def _lacks_config(draft: Draft, successor: Replica, wanted: DeploymentSpec) -> bool:
+    """Whether one whose user code was started is prepared anew, with another user_config."""
+    other = successor.state in (PREPARING, PREPARED) and successor.config_id != wanted.config_id
+    return other and not overlap.keeps_config(draft, successor)
 
 
 def _tell(draft: Draft, successor: Replica, rank: int, wanted: DeploymentSpec) -> None:
@@ -185,7 +190,8 @@ def employ_found(draft: Draft) -> None:
             successor = _leave_the_found(draft, found, rank)
             slots.set_successor(draft, rank, successor)
             slots.note_arrived(draft, rank)
-            notice_ripe(draft, successor)
+            if not _lacks_config(draft, successor, draft.recipe_of(rank)):
+                notice_ripe(draft, successor)
             draft.to_prepare.append(successor.replica_id)
             because = f"it was found prepared, after {draft.slots[rank].holder}"
             draft.note(RANK_INHERITED, "R10", successor.replica_id, because, rank=rank)

@@ -12,12 +12,15 @@ the replicas are asked. The steps:
    holds any.
 3. Then once, before anything shrinks or is filled, `repair`: losers whose rank has become free take it back, each node gets
    one node rank, and replicas of a node get local ranks of their own.
-4. What could not be repaired by one message is `misplaced`: `align` looks at it in each later step, until nobody is left.
+4. What could not be repaired by one message is `misplaced`: `align` looks at it in each later step, until nobody is left. It
+   comes before anything is stopped or sent for an update: whose user_config is not known is told the wanted one with its ranks,
+   which takes a part of the budget (V1). So that waits until the budget has one left, unless another node has that rank (R3).
 
 **Why it ends.** Every report is either given or replaced by an end: who is silent for `health_check_timeout_s` is killed, and
 a kill is confirmed. After `repair` each move is one message to one replica, and leads to a number that nobody believes; what
 is acknowledged never moves again. Only nodes can wait for each other, in a ring of node ranks: when no move is under way, and
-somebody is still misplaced, one node takes a rank that nobody believes, for which nobody can wait: the ring is broken.
+somebody is still misplaced, one node takes a rank that nobody believes, for which nobody can wait: the ring is broken. Who
+waits for the budget does so for others to become available, and nobody waits for it: the rank that it believes is no node's.
 
 **What it costs.** A query and a report for each replica; O(N) in the step that repairs, O(log N) in all others.
 
@@ -48,8 +51,8 @@ from rankcore.events import ReplicaReported
 from rankcore.frozen import PMap
 from rankcore.lifecycle import REPLICA_MOVES, Report
 from rankcore.notes import RANK_MOVED, REPORT_ADOPTED, NoteKind
-from rankcore.rules import evict, leaving, overlap, prepare, static, unready
-from rankcore.rules.configure import notice_config
+from rankcore.rules import budget, evict, leaving, overlap, prepare, static, unready
+from rankcore.rules.configure import notice_config, takes_config_along
 from rankcore.rules.endings import ended
 from rankcore.rules.failures import withdraw
 from rankcore.rules.messages import reconfigure
@@ -278,8 +281,8 @@ def _agree(draft: Draft, node_id: NodeId, node_rank: int) -> None:
         if local_rank in claimed:
             local_rank = draft.nodes[node_id].locals.lowest_free()
         claimed.add(local_rank)
-        told_node_rank = replica.told.node_rank
-        if told_node_rank != node_rank and only_here:
+        told_node_rank, is_told_anyway = replica.told.node_rank, local_rank != replica.told.local_rank
+        if told_node_rank != node_rank and only_here and (is_told_anyway or not _waits_for_budget(draft, replica)):
             told_node_rank = node_rank
         elif told_node_rank != node_rank:
             draft.recovery = replace(draft.recovery, misplaced=draft.recovery.misplaced.set(replica.replica_id, replica.birth))
@@ -295,9 +298,9 @@ def _move(draft: Draft, replica: Replica, rank: ReplicaRank) -> None:
 
 def align(draft: Draft) -> None:
     """Give its node's rank to a replica that reported another, as soon as nobody elsewhere believes it (R3)."""
-    _follow_their_nodes(draft)
+    for_budget = _follow_their_nodes(draft)
     waiting = (*draft.those(draft.recovery.misplaced), *draft.those(draft.recovery.disputed))
-    if draft.recovery.misplaced and not any(type(each.pending) in MOVING for each in waiting):
+    if draft.recovery.misplaced and not for_budget and not any(type(each.pending) in MOVING for each in waiting):
         # Nodes wait for each other: one of them takes a rank that nobody believes.
         node_id = next(draft.those(draft.recovery.misplaced)).node_id
         assert node_id is not None, "a misplaced replica is on no node"
@@ -307,8 +310,10 @@ def align(draft: Draft) -> None:
         _follow_their_nodes(draft)
 
 
-def _follow_their_nodes(draft: Draft) -> None:
+def _follow_their_nodes(draft: Draft) -> bool:
+    """Move those whose node's rank nobody elsewhere believes any more. Returns whether any of them waits for the budget."""
     waiting_nodes: set[NodeId] = set()
+    for_budget = False
     for replica in draft.those(draft.recovery.misplaced):
         told, node_id = replica.told, replica.node_id
         assert told is not None, f"{replica.replica_id} is misplaced, and knows no rank"
@@ -318,9 +323,22 @@ def _follow_their_nodes(draft: Draft) -> None:
         node_rank = draft.nodes[node_id].node_rank
         if node_rank is None or not nodes.believed_only_here(draft, node_id, node_rank):
             waiting_nodes.add(node_id)
+        elif _waits_for_budget(draft, replica):
+            for_budget = True
         else:
             draft.recovery = replace(draft.recovery, misplaced=without(draft.recovery.misplaced, replica.replica_id))
             _move(draft, replica, ReplicaRank(told.rank, node_rank, told.local_rank))
+    return for_budget
+
+
+def _waits_for_budget(draft: Draft, replica: Replica) -> bool:
+    """Whether its move waits: it brings a user_config, for which no budget is left, and what it believes is no node's rank."""
+    if not draft.rollout.stale_config or not takes_config_along(draft, replica):
+        return False
+    if draft.spec.config_rollout == "at_once" or budget.may_send_config(draft) or not budget.is_available(draft, replica):
+        return False
+    assert replica.told is not None, f"{replica.replica_id} is to be told another node rank, and knows none"
+    return replica.told.node_rank not in draft.node_of_rank
 
 
 def _explain(draft: Draft) -> None:

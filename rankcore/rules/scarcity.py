@@ -1,11 +1,12 @@
 """Scarcity: with room for k of N, the ranks 0..k-1 run, and not another draw of luck (V18).
 
-**What.** A rank *lacks a place* while its holder is requested and no news has said where it is, or while it is vacant since the
-core, which chooses nodes itself, knows of no room. Where k holders have a place, one of them has a rank >= k exactly if a rank
-below k lacks one. A rank below k that lacks a place for `scarcity_after_s` is *starved*: then the replica with the highest rank
-moves into it, with one message, and the one requested for it waits for the rank that is left.
+**What.** A rank *lacks room* while the executor finds none for its holder (`ReplicaPending`), or while it is vacant since the
+core, which chooses nodes itself, knows of none. One whose holder was merely asked for lacks none: its process starts, or its
+environment is installed, for as long as that takes. Where k holders have a place, or will have one, one of them has a rank >= k
+exactly if a rank below k lacks room. A rank below k that lacks room for `scarcity_after_s` is *starved*: then the replica with
+the highest rank moves into it, with one message, and the one requested for it waits for the rank that is left.
 
-1. Only the lowest rank that lacks a place is looked at: before it is starved no replica moves, and each moves once.
+1. Only the lowest rank that lacks room is looked at: before it is starved no replica moves, and each moves once.
 2. The mover has a rank >= k: it would have to move whatever is done about the others. One that has not started yet, or owes an
    acknowledgement, is passed over, never for one below k.
 3. A rank that another replica may still believe is not moved into (R3): one that has just been left, by a move of this rule's.
@@ -16,16 +17,20 @@ moves into it, with one message, and the one requested for it waits for the rank
 6. After a recovery, one whose own user_config is not known would be sent the wanted one with its rank. That takes a part of the
    budget, so it is passed over until it is its turn (`configure`): serving with fewer is worse than with a gap (V1).
 
-**Fewest.** While the places stay as they are, each move takes a replica from k or above to below k, and none goes the other
-way: as many as there are ranks below k without a place, which no other way of coming to 0..k-1 can do with less. A first start
+**Fewest.** While the room stays as it is, each move takes a replica from k or above to below k, and none goes the other
+way: as many as there are ranks below k without room, which no other way of coming to 0..k-1 can do with less. A first start
 needs none: replicas that are not initialised yet change ranks freely (`bind`, 3).
 
-**When.** `scarcity_after_s` after the last rank has lost its place all that lack one are starved, so that all movers that can
-move do so in one step; the others with their acknowledgement. A rank that comes to lack a place beneath one that is nearly
-starved is waited for as well: the alternative is a second move of the same replica. A rank that no replica waits for lacks a
-place from when one does (5).
+**When.** `scarcity_after_s` after the last rank has lost its room all that lack it are starved, so that all movers that can
+move do so in one step; the others with their acknowledgement. A rank that comes to lack room beneath one that is nearly
+starved is waited for as well: the alternative is a second move of the same replica. A rank that no replica waits for lacks
+room from when one does (5).
 
-**What it costs.** O(1) in steps in which no rank lacks a place beneath another, or is starved; O(N - k) to find the movers.
+**What is said may be lost.** Nobody is moved for a rank of which nothing was said, however long it is away: executors say it
+again while the start is repeated, and a new controller, which repeats its own, hears it too. That one finds room by now counts
+from the step in which that is said, or in which it is placed.
+
+**What it costs.** O(1) in steps in which no rank lacks room beneath another, or is starved; O(N - k) to find the movers.
 """
 
 from itertools import takewhile
@@ -44,25 +49,28 @@ RULE = "V18"
 
 
 def relieve(draft: Draft) -> None:
-    """Move those with the highest ranks into ranks that have lacked a place for too long."""
-    places = len(draft.slots) - draft.requested.size - draft.vacant.size
-    if not slots.is_startable_below(draft, places) and draft.taken.taken.lowest_free() >= places:
-        return
+    """Move those with the highest ranks into ranks that have lacked room for too long."""
     after_s, packs = draft.spec.scarcity_after_s, draft.spec.placement == PACK
+    lacking = draft.ready if packs else draft.roomless
+    places = _places(draft)
+    if (not lacking.size or lacking.lowest() >= places) and draft.taken.lowest_free() >= places:
+        return
     if after_s is None or draft.spec.static_placement is not None or draft.recipe is None or (packs and has_room(draft)):
         return
     while True:
-        places = len(draft.slots) - draft.requested.size - draft.vacant.size
+        places = _places(draft)
         if packs and draft.taken.lowest_free() < places:
             slots.open_slot(draft, draft.taken.lowest_free())  # 4
             continue
-        lacking = draft.ready if packs else draft.requested
+        lacking = draft.ready if packs else draft.roomless
         if not lacking.size:
             return
         rank = lacking.lowest()  # 1
         if rank >= places and draft.taken.lowest_free() >= places:
             return
-        starved_at = slots.unplaced_since(draft.slots[rank]) + after_s
+        slot = draft.slots[rank]
+        holder = draft.replicas[slot.holder] if slot.holder is not None else None
+        starved_at = slots.roomless_since(slot, holder) + after_s
         if draft.clock < starved_at:
             return draft.wake(starved_at)
         if rank >= places:
@@ -74,7 +82,12 @@ def relieve(draft: Draft) -> None:
         mover = _mover(draft, places)
         if mover is None or draft.taken.count(rank) > 1:  # 3
             return
-        _move(draft, mover, rank, f"it has had no place for {after_s:g} s, and only {places} have one")
+        _move(draft, mover, rank, f"it has had no room for {after_s:g} s, and only {places} have a place")
+
+
+def _places(draft: Draft) -> int:
+    """How many of those who hold a rank have a place, or will have one."""
+    return len(draft.slots) - draft.roomless.size - draft.vacant.size
 
 
 def _mover(draft: Draft, places: int) -> Replica | None:

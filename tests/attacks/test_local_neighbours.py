@@ -3,11 +3,13 @@
 import json
 import os
 import socket
+import threading
 
 import pytest
 
+from executors.local.door import Door
 from executors.local.folders import folder_of
-from executors.local.places import Address, survivors
+from executors.local.places import DOOR, Address, survivors
 from executors.local.process import spawn
 from executors.private_folder import PlaceError
 from rankcore.commands import StartReplica
@@ -54,6 +56,41 @@ def test_a_replica_hears_only_its_own_user(folder, replica):
         os.chmod(each, 0o777)
     assert as_another_user(observation, str(replica)) == ""
     assert json.loads(observation(str(replica)))["replica_id"] == "m#1.0"
+
+
+def asked(path):
+    """What a controller answers to whoever connects."""
+    with socket.socket(socket.AF_UNIX) as asking, asking.makefile() as answers:
+        asking.connect(path)
+        asking.settimeout(60)
+        try:
+            asking.sendall(b"status\n")
+            return answers.readline()
+        except (BrokenPipeError, ConnectionResetError):
+            return ""
+
+
+def test_a_controller_answers_only_its_own_user(folder):
+    door, heard, over = Door(folder), [], threading.Event()
+
+    def serve():
+        while not over.wait(0.01):
+            door.serve(lambda line: heard.append(line) or "an answer")
+
+    serving = threading.Thread(target=serve)
+    serving.start()
+    try:
+        path = str(folder / DOOR)
+        assert None not in as_another_user(every_way_in, path)
+        assert (asked(path), heard) == ("an answer\n", ["status"])
+        for each in (folder / DOOR, folder, *folder.parents[:2]):  # as if they did not protect any more
+            os.chmod(each, 0o777)
+        assert (as_another_user(asked, path), heard) == ("", ["status"])
+        assert asked(path) == "an answer\n"
+    finally:
+        over.set()
+        serving.join()
+        door.close()
 
 
 def test_a_controller_meets_nobody_in_a_folder_that_others_can_write_to(folder, replica):

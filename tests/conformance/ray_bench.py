@@ -14,7 +14,7 @@ from tests.ray_local import eventually
 
 NAME = "conformance"
 """The kit names its replicas after it: an id without an application, as deployments of before the applications have."""
-VERSIONS = ("1", "2")
+VERSIONS = ("1", "2", "3")
 CONFIGS = ({"temperature": 0.1}, {"temperature": 0.9})
 """What the kit gives to user code. A report on Ray has the name of a user_config, and not itself."""
 

@@ -102,6 +102,19 @@ def test_what_users_and_faults_did_later_is_taken_over(journal):
     ]
 
 
+@pytest.mark.parametrize(("at", "noticed_at", "notice_s"), [("30", 50.0, 20.0), ("60", 60.0, 10.0)])
+def test_a_notice_of_a_loss_and_the_loss_are_the_preemption_that_they_were(tmp_path, monkeypatch, at, noticed_at, notice_s):
+    preempted = "  - {kind: node_preemption, at: 50, node: node-0, notice_s: 20, back_after_s: 15}"
+    recorded = RECORDED.replace("  - {kind: node_loss, at: 40, node: node-0, back_after_s: 15}", preempted)
+    journal_of(recorded, tmp_path, monkeypatch)
+    fault, *others = read_history(Path("run.jsonl"), float(at)).aftermath.faults
+    assert (fault["kind"], fault["node"]) == ("node_preemption", "node-0")
+    assert [fault[key] for key in ("at", "notice_s", "back_after_s")] == pytest.approx([noticed_at, notice_s, 15.0], abs=0.1)
+    assert {each["kind"] for each in others} == {"replica_crash", "controller_crash"}, "no drain, and no loss, besides"
+    answer = forked("--at", at, "--fault", "a replica of llm crashes")
+    assert [figures(answer, which)["status"] for which in ("recorded", "forked")] == ["HEALTHY", "HEALTHY"]
+
+
 def test_who_took_no_requests_for_a_while_does_so_again(tmp_path, monkeypatch):
     unready = "faults:\n  - {kind: replica_unready, at: 60, deployment: llm, rank: 2, for_s: 30}\n"
     journal_of(RECORDED.replace("faults:\n", unready), tmp_path, monkeypatch)
@@ -118,6 +131,15 @@ def test_one_that_takes_no_requests_at_the_moment_takes_none_from_there_on(tmp_p
     journal_of(RECORDED.replace("faults:\n", unready), tmp_path, monkeypatch)
     answer = forked("--at", "38", "--fault", "a replica of llm crashes")
     assert [figures(answer, which)["status"] for which in ("recorded", "forked")] == ["UPDATING", "UPDATING"]
+
+
+def test_one_that_takes_no_requests_at_the_moment_takes_them_again_when_it_did(tmp_path, monkeypatch):
+    unready = "faults:\n  - {kind: replica_unready, at: 20, deployment: llm, rank: 2, for_s: 40}\n"
+    journal_of(RECORDED.replace("faults:\n", unready), tmp_path, monkeypatch)
+    (fault,) = [each for each in read_history(Path("run.jsonl"), 38.0).aftermath.faults if each["kind"] == "replica_unready"]
+    assert 22.0 <= fault["for_s"] <= 32.1  # the health check after its end finds out
+    answer = forked("--at", "38", "--fault", "a replica of llm crashes")
+    assert [figures(answer, which)["status"] for which in ("recorded", "forked")] == ["HEALTHY", "HEALTHY"]
 
 
 def test_what_the_journal_does_not_say_is_said(journal):

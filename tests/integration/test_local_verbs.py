@@ -4,7 +4,9 @@ import json
 import signal
 
 import pytest
+from typer.testing import CliRunner
 
+from executors.cli.app import app as rankcore
 from executors.local import api
 from tests.integration.test_local_command import APP, PATIENCE_S, is_alive, place, until  # noqa: F401 (a fixture)
 
@@ -181,7 +183,11 @@ def test_what_cannot_mean_anything_is_one_line_that_says_what_to_do(shell):
         ("rollback Model", f"{MODEL} was healthy with what is wanted now"),
         ("replace Model#9.9", "there is no replica 'Model#9.9'"),
         ("evict Model", f"{MODEL} has no residency"),
-        ("delete Model", f"press Ctrl-C there, or `kill -INT {running.pid}`"),
+        ("delete Other", f"there is no deployment 'Other'; there is: {MODEL}"),
+        ("defragment Model", f"{MODEL} has no residency"),
+        ("logs Model#1", "local replicas of a deployment print to one file: ask for 'Model'"),
+        ("update Model nothing=1", "update cannot change 'nothing' of local replicas"),
+        ("update Model nothing", "expected OPTION=VALUE, found 'nothing'"),
         ("cordon local --address somewhere:1", "--address is for --executor ray"),
         ("status Other", f"there is no application or deployment 'Other'; there is: {MODEL}"),
     ):
@@ -189,3 +195,31 @@ def test_what_cannot_mean_anything_is_one_line_that_says_what_to_do(shell):
         assert (line, status, said.count("\n"), problem in said) == (line, 2, 1, True), said
     assert shell.place.replicas() == before
     ended(running)
+
+
+def test_what_is_in_force_is_told_changed_and_ended_from_the_shell(shell):
+    running, before = shell.place.healthy()
+
+    def here(line):  # in this process: what is asked is elsewhere anyhow
+        done = CliRunner().invoke(rankcore, [*line.split(), "--executor", "local"])
+        return done.exit_code, done.stdout
+
+    status, said = here("update Model num_replicas=1 max_surge=2 --json")
+    assert status == 0, said
+    assert json.loads(said)["deployments"][MODEL]["world_size"] == 1
+    (application,) = json.loads(here("config --json")[1])["applications"]
+    (deployment,) = application["deployments"]
+    assert (application["name"], application["import_path"].endswith(":app")) == ("default", True)
+    assert (deployment["name"], deployment["num_replicas"], deployment["max_surge"]) == ("Model", 1, 2)
+    until(lambda: list(nodes()) == [0] and info().status == "HEALTHY")
+    status, said = here(f"stop {MODEL}#1.0 --json")
+    assert (status, list(json.loads(said)["deployments"])) == (0, [MODEL])
+    until(lambda: shell.place.replicas().get(0) not in (None, before[0]) and info().status == "HEALTHY")
+    notes = [json.loads(line) for line in here("notes Model --json")[1].splitlines()]
+    assert {"ReplicaReady", "StopRequested", "ChangeRequested"} <= {each["cause"] for each in notes}
+    assert f"{MODEL}#1.0  stop chosen" in here("notes")[1]
+    assert here("logs Model")[0] == 0
+    assert here("delete default --json") == (0, json.dumps({"deleted": "default"}, indent=2) + "\n")
+    running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 0
+    assert here("status")[0] == 2

@@ -153,11 +153,14 @@ def test_weights_that_stood_on_a_lost_node_are_loaded_on_another(cluster, serve,
 
 
 PROGRAM = """
+import os
 import sys
 import ray
 ray.init(address=sys.argv[1], log_to_driver=False, logging_level="warning")
 from executors import ray_gpu as serve
 assert serve.get_deployment_handle("Caller").remote(1).result(60) == 3
+if sys.argv[2] == "is killed":
+    os.kill(os.getpid(), 9)
 """
 WELL_BEFORE_ITS_SILENCE_IS_NOTICED_S = 25.0
 
@@ -173,7 +176,8 @@ def test_whoever_has_called_from_another_node_and_has_ended_is_not_waited_for_wh
     options = {"ray_actor_options": {"num_cpus": 1}, "graceful_shutdown_timeout_s": 200.0}
     serve.run(Caller.options(**options).bind(double.options(**options).bind()), wait=True)
     address = ray.get_runtime_context().gcs_address
-    subprocess.run([sys.executable, "-c", PROGRAM, address], check=True, timeout=ANSWER_S)
+    for end, status in (("ends", 0), ("is killed", -9)):
+        assert subprocess.run([sys.executable, "-c", PROGRAM, address, end], timeout=ANSWER_S).returncode == status
 
     def restarted(name):
         (before,) = settled(serve, name, 1).values()

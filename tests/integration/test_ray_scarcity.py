@@ -1,4 +1,8 @@
-"""V18 on a real cluster of three places: five are wanted, the ranks 0, 1 and 2 run; one place is lost, and 0 and 1 run."""
+"""V18 on a real cluster of three places: of five that are wanted the lowest run, and a start that takes long moves nobody."""
+
+import os
+import signal
+import sys
 
 import pytest
 
@@ -6,14 +10,22 @@ from tests.ray_local import ANSWER_S, add_node, clean_up, eventually, several_no
 
 pytestmark = pytest.mark.slow
 
+START_S = 3
+"""Several times as long as a rank may lack room."""
+
+
+@pytest.fixture(scope="module")
+def nodes():
+    with several_nodes() as cluster:
+        yield cluster, {each.node_id: each for each in [add_node(cluster, num_cpus=1) for _ in range(3)]}
+
 
 @pytest.fixture
-def cluster():
+def cluster(nodes):
     from executors import ray_gpu
 
-    with several_nodes() as cluster:
-        yield cluster
-        clean_up(ray_gpu)
+    yield nodes[0]
+    clean_up(ray_gpu)
 
 
 def held(serve):
@@ -26,12 +38,34 @@ def told(serve):
     return serve.status().deployments["RankAware"].message
 
 
-def test_the_lowest_ranks_run_on_the_places_that_there_are(cluster):
+def test_a_start_that_takes_long_on_room_that_there_is_moves_nobody(cluster, tmp_path):
+    """Its process takes seconds, as while an environment is installed, and has taken the last room itself."""
     from executors import ray_gpu as serve
     from tests.ray_apps import RankAware
 
-    nodes = {each.node_id: each for each in [add_node(cluster, num_cpus=1) for _ in range(3)]}
-    app = RankAware.options(num_replicas=5, scarcity_after_s=2.0, ray_actor_options={"num_cpus": 1}).bind()
+    slow = tmp_path / "python"
+    slow.write_text(f'#!/bin/sh\nsleep {START_S}\nexec {sys.executable} "$@"\n')
+    slow.chmod(0o755)
+    slowly = {"num_cpus": 1, "runtime_env": {"py_executable": str(slow)}}
+    times = {"scarcity_after_s": 0.5, "repeat_period_s": 0.3}
+    serve.run(RankAware.options(num_replicas=3, ray_actor_options=slowly, **times).bind(), wait=False)
+    eventually(lambda: sorted(held(serve)) == [0, 1, 2], "all three run")
+    before = held(serve)
+    os.kill(before[0].pid, signal.SIGKILL)
+    eventually(lambda: sorted(held(serve)) == [1, 2], "rank 0 is away")
+    assert "no room" not in told(serve)
+    eventually(lambda: len(held(serve)) == 3, "all three run again")
+    after = held(serve)
+    assert after[0].replica_id != before[0].replica_id
+    assert [after[rank].replica_id for rank in (1, 2)] == [before[rank].replica_id for rank in (1, 2)], "nobody has moved"
+
+
+def test_the_lowest_ranks_run_on_the_places_that_there_are(cluster, nodes):
+    from executors import ray_gpu as serve
+    from tests.ray_apps import RankAware
+
+    nodes = nodes[1]
+    app = RankAware.options(num_replicas=5, scarcity_after_s=1.0, repeat_period_s=1.0, ray_actor_options={"num_cpus": 1}).bind()
     handle = serve.run(app, wait=False)
     eventually(lambda: sorted(held(serve)) == [0, 1, 2], "the ranks 0, 1 and 2 run")
     eventually(lambda: "ranks 3, 4 have no place: 3 of 5 have one" in told(serve), "status says which have no place")

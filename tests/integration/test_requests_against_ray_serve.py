@@ -59,6 +59,11 @@ class Subject:
     def die(self):
         os._exit(1)
 
+    async def die_in(self, pid):
+        if pid == os.getpid():
+            os._exit(1)
+        return os.getpid()
+
     async def fail_in(self, pid):
         if pid == os.getpid():
             raise ValueError("this one")
@@ -273,6 +278,14 @@ def test_to_all_and_what_one_of_them_raises(side):
     assert [isinstance(each, ValueError) for each in raised].count(True) == 1
     with pytest.raises(ValueError, match="this one"):
         handle.broadcast("fail_in", pids[0]).results(timeout_s=ANSWER_S)
+
+
+def test_to_all_of_whom_one_dies(side):
+    handle = side.run(Subject, app="subject", num_replicas=2)
+    pids = handle.broadcast("pid").results(timeout_s=ANSWER_S)
+    found = handle.broadcast("die_in", pids[0]).results(timeout_s=ANSWER_S, return_exceptions=True)
+    assert pids[1] in found
+    assert [isinstance(each, Exception) for each in found].count(True) == 1
 
 
 async def awaited(handle):

@@ -56,6 +56,7 @@ class NaiveRequest:
     answered: bool = False
     losses: int = 0
     broadcast: bool = False
+    keeps_failures: bool = False
     came: float = 0.0
 
 
@@ -207,11 +208,24 @@ class NaiveRouter:
         lost = kind is FailureKind.LOST
         request.losses += lost
         if request.rank is not None and 0 < self.world <= request.rank:
-            self.answer(whole, "Fail")
+            self.fail(request)
         elif kind is FailureKind.REFUSED or (lost and self.spec.idempotent and request.losses <= self.spec.max_retries):
             request.state = "waits"
         else:
+            self.fail(request)
+
+    def fail(self, request: NaiveRequest) -> None:
+        whole = self.whole(request)
+        if not (whole.keeps_failures and request.part is not None):
             self.answer(whole, "Fail")
+            return
+        self.said.append(("FailPart", request.name, request.part))
+        request.state, request.answered = "over", True
+        self.complete(whole)
+
+    def complete(self, whole: NaiveRequest) -> None:
+        if all(each.answered for each in self.parts(whole) or [whole]):
+            self.answer(whole, "Complete")
 
     # -- events
 
@@ -251,7 +265,7 @@ class NaiveRouter:
         after = inf if self.spec.request_timeout_s is None else self.clock + self.spec.request_timeout_s
         deadline = after if event.deadline is None else event.deadline
         request = NaiveRequest(event.request_id, (self.number, 0), deadline, event.key, event.rank, broadcast=event.broadcast)
-        request.came = self.clock
+        request.came, request.keeps_failures = self.clock, event.keep_failures
         full = (self.opened and self.waiting() >= self.spec.max_queued_requests) or bool(self.turns_away())
         self.requests.append(request)
         if deadline <= self.clock:
@@ -293,8 +307,7 @@ class NaiveRouter:
         whole = self.whole(request)
         if not was_answered:
             request.answered = True
-            if all(each.answered for each in self.parts(whole) or [whole]):
-                self.answer(whole, "Complete")
+            self.complete(whole)
         self.clean()
         replica.aside_until = 0.0
         self.touch(replica)
@@ -348,7 +361,7 @@ class NaiveRouter:
             if self.world:
                 for request in sorted(self.requests, key=lambda each: (each.rank or 0, each.order)):
                     if request.state == "waits" and request.rank is not None and request.rank >= self.world:
-                        self.answer(self.whole(request), "Fail")
+                        self.fail(request)
                 for request in list(self.requests):
                     if request.state == "waits" and request.broadcast and request.part is None:
                         self.split(request)

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from rankcore.codec import from_json, to_json
 from rankcore.events import ClockAdvanced
 from rankcore.routing import FailureKind, Route, Router, RouterImage, RouterState, RouteStep, RoutingSpec, image_of, route_step
-from rankcore.routing.commands import AskCredits, Command, Dispatch, Reject, Retry, ReturnCredits, StopAttempt, WakeAt
+from rankcore.routing.commands import AskCredits, Command, Dispatch, FailPart, Reject, Retry, ReturnCredits, StopAttempt, WakeAt
 from rankcore.routing.events import (
     AnswerBegun,
     AvailabilityChanged,
@@ -45,7 +45,7 @@ wants = st.one_of(
     st.just({}),
     st.fixed_dictionaries({"key": st.sampled_from("abc")}),
     st.fixed_dictionaries({"rank": st.integers(0, 3)}),
-    st.just({"broadcast": True}),
+    st.fixed_dictionaries({"broadcast": st.just(True), "keep_failures": st.booleans()}),
 )
 UNSAID = (AskCredits, ReturnCredits, WakeAt)
 
@@ -54,7 +54,7 @@ def said(command: Command) -> Said:
     word = type(command).__name__
     if isinstance(command, (Dispatch, Retry, StopAttempt)):
         return (word, command.request_id, command.replica_id, command.attempt, command.part)
-    return (word, command.request_id)
+    return (word, command.request_id, command.part) if isinstance(command, FailPart) else (word, command.request_id)
 
 
 class Routers(RuleBasedStateMachine):

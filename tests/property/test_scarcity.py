@@ -27,12 +27,13 @@ class Scarce:
         self.places, self.lots = places, lots
 
     def go_on(self) -> None:
-        """Everything that needs no time: places are given out, replicas become ready and acknowledge, in any order."""
+        """All that needs no time: places are given out, replicas become ready and acknowledge, in any order."""
         while True:
             waiting = {each for each, told in self.d.outstanding.items() if isinstance(told, StartReplica)}
             full = sum(process.node_id is not None for process in self.d.processes.values()) >= self.places
             able = sorted((each for each in self.d.outstanding if not (full and each in waiting)), key=age_key)
             if not able:
+                self.d.find_no_room()
                 return
             self.d.answer(able[self.draw() % len(able)])
 
@@ -101,8 +102,34 @@ def test_whichever_are_lost_with_their_places_the_oracle_knows_no_fewer_moves(ta
             for rank in lost:
                 world.places -= 1
                 world.d.die(f"llm#1.{rank}")
+            world.d.find_no_room()
             expected = fewest_moves(world.running)
             world.d.wait(AFTER_S)
             assert len(world.d.sent(ReconfigureReplica)) == expected, lost
             world.go_on()
             assert world.running == list(range(target - count)), lost
+
+
+@given(st.integers(1, 5), st.lists(st.integers(0, 4), max_size=8), st.lists(st.sampled_from([None, False, True]), max_size=5))
+def test_however_long_starts_take_nobody_who_lives_is_moved(target: int, crashes: list[int], said: list[bool | None]) -> None:
+    """There is a place for each, and the executor says that there is, or nothing, or takes back that there was none."""
+    d = Deployment.running(target, scarcity_after_s=AFTER_S, repeat_period_s=AFTER_S, max_start_failures=100)
+    for rank in crashes:
+        holder = d.state.holder_of(rank) if rank < target else None
+        if holder is not None and holder in d.routes:
+            d.die(holder)
+            d.wait(3 * AFTER_S)
+    d.wait(3 * AFTER_S)
+    starting = [each for each, told in d.outstanding.items() if isinstance(told, StartReplica)]
+    for replica_id, word in zip(starting, said, strict=False):
+        if word is True:
+            d.pending(replica_id)
+            d.wait(AFTER_S / 10)
+        if word is not None:
+            d.pending(replica_id, no_room=False)
+    d.wait(10 * AFTER_S)
+    assert d.sent(ReconfigureReplica) == []
+    event(f"{len(starting)} start")
+    d.settle()
+    assert sorted(d.ranks.values()) == list(range(target))
+    assert d.sent(ReconfigureReplica) == []

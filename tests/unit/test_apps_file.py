@@ -1,13 +1,18 @@
 """A file of applications: what it says is read, and what is wrong with it is one line with file, line and key."""
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
-from executors.cli.apps_file import read_apps
+from executors.apps.file import AppsFile, checked, read_apps
+from executors.apps.schema import apps_schema
 from executors.ray_gpu.building import OPTIONS
 from executors.ray_gpu.environment import known_fields
 from executors.simulator.scenario.errors import ScenarioError
+from executors.simulator.scenario.yamlfile import parse
 
 FILE = """\
 applications:
@@ -21,6 +26,27 @@ applications:
         residency: {weights: /models/chat}
   - import_path: models:other
 """
+
+USUAL = {
+    "num_replicas": "auto",
+    "max_unavailable": "25%",
+    "max_queued_requests": -1,
+    "user_config": {"any": ["thing"]},
+    "autoscaling_config": {"max_replicas": 3, "policy": "m:f"},
+    "residency": {"weights": "/w", "priority": 3},
+    "static_placement": {"placement_group": "g", "replica_bundle_mapping": {"0": [0, 1]}},
+    "ray_actor_options": {"num_cpus": 0, "runtime_env": {"env_vars": {"A": "b"}}},
+    "hand_over": "overlap",
+    "routing_policy": "round_robin",
+}
+WRONG = {
+    "num_replicas": -1,
+    "max_unavailable": "a quarter",
+    "hand_over": "soon",
+    "residency": {"priority": 3},
+    "static_placement": {"placement_group": "g"},
+    "num_replica": 2,
+}
 
 
 def written(tmp_path, text=FILE):
@@ -107,3 +133,37 @@ def test_a_key_of_two_lines_is_one_line_too(tmp_path):
 def test_a_file_that_is_none_is_named(tmp_path):
     with pytest.raises(ScenarioError, match=r"apps\.yaml: cannot be read: No such file"):
         read_apps(tmp_path / "apps.yaml", OPTIONS)
+
+
+def test_the_schema_takes_what_is_read_and_refuses_what_is_not(tmp_path):
+    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed: pip install 'rankcore[test]'")
+    schema = apps_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    assert set(schema["$defs"]["Deployment"]["properties"]) == {*OPTIONS, "name"}
+    assert validator.is_valid(yaml.safe_load(FILE))
+    for option, value in USUAL.items():
+        wanted = {"applications": [{"import_path": "a:b", "deployments": [{"name": "d", option: value}]}]}
+        assert validator.is_valid(wanted), option
+    for option, value in WRONG.items():
+        wanted = {"applications": [{"import_path": "a:b", "deployments": [{"name": "d", option: value}]}]}
+        assert not validator.is_valid(wanted), option
+    for wrong in ({}, {"applications": [{}]}, {"applications": [], "http_options": {"prot": 1}}, {"applications": [], "a": 1}):
+        assert not validator.is_valid(wrong), wrong
+
+
+def test_the_file_of_the_page_is_what_the_schema_takes_and_is_read(tmp_path):
+    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed: pip install 'rankcore[test]'")
+    page = (Path(__file__).resolve().parents[2] / "docs" / "applications.md").read_text()
+    text = page.partition("```yaml\n")[2].partition("```")[0]
+    assert len(read_apps(written(tmp_path, text), OPTIONS, known_fields()).config.applications) == 2
+    data, _ = parse(text, "the page")
+    jsonschema.Draft202012Validator(apps_schema()).validate(data)
+
+
+def test_parsed_data_is_checked_alike_and_its_errors_have_keys_alone():
+    with pytest.raises(ScenarioError) as raised:
+        checked(AppsFile({"applications": [{"import_path": "a:b", "name": 3}]}, "body"), OPTIONS)
+    assert str(raised.value) == "applications[0].name: expected text, found 3"
+    with pytest.raises(ScenarioError, match=r"^body: expected the key 'applications', found nothing$"):
+        AppsFile({}, "body")

@@ -199,6 +199,7 @@ BAD_FIELDS: dict[str, list[object]] = {
     "ready": [None, 1, 0, "true"],
     "draining": [None, 1, "false"],
     "prepared": [None, 1, "false"],
+    "no_room": [None, 1, "false"],
     "config_id": ["", "a\n", 5],
     "reason": [None, 5, b"x"],
     "at": BAD_TIMES,

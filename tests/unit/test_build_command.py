@@ -6,9 +6,9 @@ from typer.testing import CliRunner
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
+from executors.apps import packing
 from executors.cli import deploy as deploying
 from executors.cli.app import app
-from executors.cli.deploy import _of_file, _read
 from executors.ray_gpu import api, connection
 from executors.ray_gpu.errors import NoAnswerError, NotRunningError
 from executors.ray_gpu.overview import Status
@@ -61,7 +61,7 @@ def test_what_is_deployed_from_the_file_is_what_the_code_says(rankcore, tmp_path
 
 
 def from_file(path):
-    return _of_file(_read(str(path)), "rankcore")
+    return packing.packages_of(packing.read(path), "rankcore")
 
 
 def test_options_stand_there_as_the_code_has_them(rankcore):
@@ -95,7 +95,10 @@ def test_what_no_file_can_hold_stays_in_the_code_and_is_said(rankcore, tmp_path)
     [
         (("apps_to_build:app", "apps_to_build:same"), "apps_to_build:same: expected an application with a name of its own"),
         (("apps_to_build:none",), "apps_to_build has no 'none'; it has: "),
-        (("apps_to_build:policy",), "TypeError: policy() missing 1 required"),
+        (
+            ("apps_to_build:policy",),
+            "policy must be what bind() returned, or a function that returns it; found 1",
+        ),
         (("apps_to_build:app", "-o", "nowhere/apps.yaml"), "--output-path: nowhere/apps.yaml cannot be written: "),
     ],
 )
@@ -154,8 +157,13 @@ def test_a_controller_that_does_not_answer_is_ended_all_the_same(rankcore, ended
     def silence(**_):
         raise NoAnswerError("the controller has not answered 'status' within 60 s")
 
-    monkeypatch.setattr(api, "status", silence)
+    waited = []
+    monkeypatch.setattr(api, "status", lambda namespace, timeout_s: waited.append(timeout_s) or silence())
+    for timeout in (("--timeout", "0"), ("--timeout", "30"), ("--timeout", "900")):
+        rankcore("shutdown", "--yes", *timeout)
+    ended.clear()
     done = rankcore("shutdown", "--yes")
+    assert waited == [2.0, 30.0, 60.0, 60.0], "no longer than the end may take"
     assert done.exit_code == 0
     assert done.output == "ended the controller of 'rankcore', its proxies, and what it has: it does not answer\n"
     assert len(ended) == 1

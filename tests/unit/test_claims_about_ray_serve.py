@@ -23,6 +23,9 @@ HERE = "tests/unit/test_claims_about_ray_serve.py::"
 
 WHOLE_PAGES = {
     "docs/ray-serve.md": ("tests/integration/test_embedding_in_serve.py", "tests/property/test_ranks_in_serve.py"),
+    "docs/logging.md": ("tests/unit/test_logs.py",),
+    "docs/metrics.md": ("tests/unit/test_metrics.py",),
+    "docs/rest.md": ("tests/integration/test_ray_rest.py", "tests/unit/test_rest.py"),
     "docs/serve-compatibility.md": (
         "tests/unit/test_serve_compatibility.py",
         "tests/integration/test_ray_serve_programs.py",
@@ -38,6 +41,7 @@ CLAIMS: dict[str, dict[str, str | tuple[str, ...]]] = {
         "are called as in Ray Serve": (HERE + "test_names_that_readme_speaks_of_are_those_of_ray_serve",),
         "ranks of rankcore inside Ray Serve itself": OURS,
         "every public name of Ray Serve: the same here": OURS,
+        "REST: Ray Serve's paths": ("tests/integration/test_ray_rest.py",),
     },
     "docs/autoscaling.md": {
         "## Beside Ray Serve": OURS,
@@ -95,11 +99,11 @@ CLAIMS: dict[str, dict[str, str | tuple[str, ...]]] = {
             CLUSTER + "test_a_replica_asks_for_one_processor_where_nothing_is_said",
         ),
         "only the columns are to be compared": FIGURES,
-        "A file has Ray Serve's config schema": (
+    },
+    "docs/applications.md": {
+        "`rankcore deploy FILE` takes Ray Serve's config schema": (
             HERE + "test_a_file_of_applications_has_the_keys_of_ray_serves_config_as_far_as_it_goes",
-        ),
-        "`target_capacity` of Ray Serve's files are not there": (
-            HERE + "test_a_file_of_applications_has_the_keys_of_ray_serves_config_as_far_as_it_goes",
+            "tests/integration/test_ray_shell.py",
         ),
     },
     "docs/residency.md": {
@@ -236,14 +240,14 @@ def test_names_that_readme_speaks_of_are_those_of_ray_serve():
 
 def test_a_file_of_applications_has_the_keys_of_ray_serves_config_as_far_as_it_goes():
     schema = pytest.importorskip("ray.serve.schema", reason="Ray Serve is not installed: pip install 'ray[serve]'")
-    from executors.cli.apps_file import ApplicationConfig, AppsConfig
+    from executors.apps.file import ApplicationConfig, AppsConfig
     from executors.ray_gpu.building import OPTIONS
 
     assert set(AppsConfig.__struct_fields__) <= set(schema.ServeDeploySchema.model_fields)
     assert set(ApplicationConfig.__struct_fields__) <= set(schema.ServeApplicationSchema.model_fields)
     missing = set(schema.DeploymentSchema.model_fields) - {*OPTIONS, "name"}
     assert {each for each in missing if not each.startswith(("placement_group", "gang", "backpressure", "request_router"))} == {
-        "deployment_actors", "logging_config",
+        "deployment_actors",
     }  # fmt: skip
 
 

@@ -124,6 +124,7 @@ BY_FIELD: dict[str, st.SearchStrategy[Any]] = {
     "unready": st.none() | texts,
     "draining": st.booleans(),
     "prepared": st.booleans(),
+    "no_room": st.booleans(),
     "timeout_s": spans,
     "at": moments,
     "deadline_at": st.none() | moments,

@@ -7,11 +7,13 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[r
 
 from types import SimpleNamespace
 
-from executors.cli.deploy import deploy
+from executors.cli.deploy import DeployAsked, _told, deploy
 from executors.cli.plan_words import weights_lines
 from executors.ray_gpu import api, connection
-from executors.ray_gpu.errors import NameInUseError
-from rankcore.cluster import PlannedWeights
+from executors.ray_gpu.errors import ConflictError, NameInUseError
+from rankcore import DeploymentStatus
+from rankcore.cluster import ClusterPlan, PlannedChange, PlannedWeights
+from rankcore.planning import Plan, PlannedMove, PlannedStart, PlannedStop
 
 MODULE = "from executors.ray_gpu import deployment\n@deployment\ndef f(): ...\napp = f.bind()\n"
 FILE = """\
@@ -25,6 +27,7 @@ applications:
     import_path: MODULE:app
     route_prefix: /y
 """
+PLANNED = PlannedChange("old/Model", "deleted", None)
 
 
 @pytest.fixture
@@ -63,7 +66,7 @@ def test_it_is_one_line_with_key_and_line(text, tmp_path, monkeypatch, capsys, d
     assert text.count(found) == 1
     (tmp_path / "apps.yaml").write_text(text.replace(found, by))
     with pytest.raises(typer.Exit) as ended:
-        deploy("apps.yaml", name=None, replicas=None, replace=False, prune=False, dry_run=dry_run, wait=False, namespace="n")
+        deploy(DeployAsked("apps.yaml", dry_run=dry_run, namespace="n"))
     said = capsys.readouterr().err.splitlines()
     assert (ended.value.exit_code, len(said)) == (2, 1)
     assert said[0].startswith(f"rankcore: error: {problem}")
@@ -86,13 +89,13 @@ def test_what_the_cluster_refuses_is_said_with_key_and_line(text, tmp_path, monk
     monkeypatch.setattr(api, "deploy_packages", refuse)
     (tmp_path / "apps.yaml").write_text(text)
     with pytest.raises(typer.Exit) as ended:
-        deploy("apps.yaml", name=None, replicas=None, replace=False, prune=False, dry_run=dry_run, wait=False, namespace="n")
+        deploy(DeployAsked("apps.yaml", dry_run=dry_run, namespace="n"))
     assert ended.value.exit_code == 2
     assert capsys.readouterr().err == f"rankcore: error: applications[1].{key}: {refused} (apps.yaml:{line})\n"
 
 
-@pytest.mark.parametrize("prune", [True, False])
-def test_a_file_without_applications_deletes_all_with_prune_and_says_what_goes(text, tmp_path, monkeypatch, capsys, prune):
+@pytest.mark.parametrize(("said", "prune"), [(None, True), (False, False)])
+def test_a_file_without_applications_deletes_all_and_says_what_goes(text, tmp_path, monkeypatch, capsys, said, prune):
     asked = []
 
     def info(name, status):
@@ -100,12 +103,48 @@ def test_a_file_without_applications_deletes_all_with_prune_and_says_what_goes(t
         return SimpleNamespace(name=name, status=status, replicas=(), ranks={}, **of_weights)
 
     there_is = {"old/Model": info("old/Model", "DELETING")}
-    monkeypatch.setattr(api, "deploy_packages", lambda packages, **how: asked.append((packages, how["prune"])))
+    monkeypatch.setattr(api, "plan_packages", lambda packages, **how: (ClusterPlan((PLANNED,) if how["prune"] else ()), "r1"))
+    monkeypatch.setattr(api, "deploy_packages", lambda packages, **how: asked.append((packages, how["prune"], how["expected"])))
     monkeypatch.setattr(api, "status", lambda **_: SimpleNamespace(deployments=there_is))
     (tmp_path / "apps.yaml").write_text("applications: []\n")
-    deploy("apps.yaml", name=None, replicas=None, replace=False, prune=prune, dry_run=False, wait=True, namespace="n")
-    assert asked == [((), prune)]
-    assert capsys.readouterr().out.splitlines() == (["old/Model DELETING, 0 of 0 running, ranks none yet"] if prune else [])
+    deploy(DeployAsked("apps.yaml", prune=said, wait=True, namespace="n"))
+    assert asked == [((), prune, "r1")]
+    gone = ["deleted   old/Model: no replica would change", "old/Model DELETING, 0 of 0 running, ranks none yet"]
+    assert capsys.readouterr().out.splitlines() == (gone if prune else ["nothing would change"])
+
+
+def test_who_comes_second_is_told_which_revision_won_and_a_plan_that_was_read_can_be_named(text, tmp_path, monkeypatch, capsys):
+    def refuse(packages, *, expected, **_):
+        raise ConflictError(expected, "r2")
+
+    monkeypatch.setattr(api, "plan_packages", lambda packages, **how: (ClusterPlan(()), "r1"))
+    monkeypatch.setattr(api, "deploy_packages", refuse)
+    (tmp_path / "apps.yaml").write_text("applications: []\n")
+    for expect, read in (("", "r1"), ("r0", "r0")):
+        with pytest.raises(typer.Exit) as ended:
+            deploy(DeployAsked("apps.yaml", expect=expect, namespace="n"))
+        assert ended.value.exit_code == 1
+        found = capsys.readouterr().err
+        assert found.startswith(
+            f"rankcore: error: revision must be r2, which is in force, got {read}: another writer came first"
+        )
+        assert found.count("\n") == 1
+
+
+def test_a_plan_says_who_starts_stops_and_moves():
+    plan = Plan(
+        world_size_before=2,
+        world_size_after=3,
+        starts=(PlannedStart(rank=2, version="1", node_id=None),),
+        stops=(PlannedStop("a/m#1.0", 0),),
+        moves=(PlannedMove("a/m#1.1", 1, 0),),
+        reconfigured=("a/m#1.1",),
+        status=DeploymentStatus.HEALTHY,
+    )
+    assert list(_told(ClusterPlan((PlannedChange("a/m", "changed", plan),)))) == [
+        "changed   a/m: world size 2 -> 3, 1 would start (rank 2), 1 would stop (a/m#1.0), "
+        "1 would get another rank (a/m#1.1: 1 -> 0), 1 would get the new user_config in place"
+    ]
 
 
 def test_a_dry_run_calls_nodes_as_status_does():

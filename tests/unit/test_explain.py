@@ -19,6 +19,7 @@ from rankcore import DeploymentSpec, step
 from rankcore.events import (
     ClockAdvanced,
     ReplicaDied,
+    ReplicaPending,
     ReplicaPlaced,
     ReplicaReady,
     ReplicaReconfigured,
@@ -314,6 +315,7 @@ def test_who_has_a_place_takes_a_lower_rank_and_who_runs_moves_into_one_that_nob
         ReplicaReady(replica_id="llm#1.2", at=2.0),
         *running(1),
         ReplicaDied(replica_id="llm#1.2", reason="gone", at=10.0),
+        *(ReplicaPending(replica_id=each, reason="all places are taken", at=10.0) for each in ("llm#1.0", "llm#1.3")),
         ClockAdvanced(at=70.0),
     )
     assert told(path, replica_id="llm#1.2", at=2.0)[-4:] == [
@@ -326,8 +328,8 @@ def test_who_has_a_place_takes_a_lower_rank_and_who_runs_moves_into_one_that_nob
         "0:00:10.0  llm#1.2, which held rank 0, died: gone (R6)",
         "0:00:10.0  rank 0 is kept for the replacement of llm#1.2 (R6)",
         "0:00:10.0  llm#1.3 was requested to take over rank 0 from llm#1.2 (R6)",
-        "0:01:10.0  llm#1.1 moved from rank 1 to rank 0: rank 0 is starved: it has had no place for 60 s, and only 1 have one "
-        "(V18)",
+        "0:01:10.0  llm#1.1 moved from rank 1 to rank 0: rank 0 is starved: it has had no room for 60 s, and only 1 have a "
+        "place (V18)",
     ]
 
 

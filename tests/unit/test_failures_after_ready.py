@@ -178,3 +178,13 @@ def test_below_the_partition_a_failure_is_one_of_what_is_kept_there() -> None:
     d.change(user_config={"a": 1})
     d.start_fails("llm#1.2")
     assert (failures(d), d.state.tables.slots[0].failed_build) == (2, kept)
+
+
+def test_a_preparation_that_takes_too_long_in_the_step_of_its_predecessors_failure_is_one_more() -> None:
+    """Each is a failure of its own in the slot: the one of a replica that was ready, the other of one that never was."""
+    d = Deployment.running(2, hand_over="prepared", max_surge=1, start_timeout_s=60.0)
+    d.replace("llm#1.0")
+    d.place(newest(d))
+    d.unhealthy("llm#1.0", at=d.now + 60.0)
+    slot = d.state.tables.slots[0]
+    assert (slot.failures, slot.retry_at) == (2, d.now + 2 * d.state.spec.start_backoff_s)

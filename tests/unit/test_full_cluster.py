@@ -133,16 +133,28 @@ def test_an_update_does_not_wait_for_a_successor_that_finds_no_room() -> None:
     assert [stop.replica_id for stop in d.sent(StopReplica)] == ["llm#1.1", "llm#1.0"]
 
 
-def test_that_a_replica_finds_no_room_changes_nothing_but_for_a_successor_that_is_waited_for() -> None:
-    d = Deployment.running(2, max_surge=1, max_unavailable=1)
+def test_that_a_replica_finds_no_room_has_nobody_stopped_but_for_a_successor_that_is_waited_for() -> None:
+    d = Deployment.running(2, max_surge=1, max_unavailable=1, scarcity_after_s=None)
     d.pending("llm#1.0")
     d.change(version="2")
     d.stopped("llm#1.1")
     d.pending("llm#1.2")  # it has taken rank 1, and holds it
-    assert len(d.noted(NoteKind.LATE)) == 2
+    assert [note.replica_id for note in d.noted(NoteKind.LATE)] == ["llm#1.0"]
+    d.pending("llm#1.3", "its environment is installed", no_room=False)
+    stops = len(d.sent(StopReplica))
     d.pending("llm#1.3")
     d.pending("llm#1.3")
-    assert (len(d.noted(NoteKind.LATE)), len(d.noted(NoteKind.WAITING))) == (3, 1)
+    assert [note.rule for note in d.noted(NoteKind.WAITING)] == ["V18", "V2"]
+    assert len(d.sent(StopReplica)) == stops, "the budget is used up"
+
+
+def test_a_successor_that_has_room_and_no_process_yet_is_waited_for() -> None:
+    d = Deployment.running(2, max_surge=2, max_unavailable=1, surge_patience_s=30.0)
+    d.change(version="2")
+    d.pending("llm#1.2", "its environment is installed", no_room=False)
+    assert d.sent(StopReplica) == []
+    d.pending("llm#1.2")
+    assert len(d.sent(StopReplica)) == 1
 
 
 def test_another_patience_counts_from_when_the_waiting_began() -> None:

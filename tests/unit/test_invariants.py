@@ -257,6 +257,7 @@ def test_who_waits_for_something_and_is_not_woken_for_it_is_reported() -> None:
     discovered = Deployment.recovered(1, {A: (0, 0, 0)}, health_check_timeout_s=3.0)
     scarce = Deployment.running(2, scarcity_after_s=3.0)
     scarce.die(A)
+    scarce.find_no_room()
     for d, due in ((asked, 5), (starting, 3), (backing_off, 1), (surging, 3), (discovered, 3), (scarce, 3)):
         state = sound(d)
         assert state.wake_at == due
@@ -843,6 +844,7 @@ def test_a_violation_reads_as_its_rule_and_what_was_found() -> None:
 def test_who_could_move_into_a_starved_rank_and_does_not_is_reported() -> None:
     d = Deployment.running(2, scarcity_after_s=3.0)
     d.die(A)
+    d.find_no_room()
     late = attrs.evolve(sound(d), clock=3.0)
     assert promises(check(late)) == ["V18: rank 0 is starved since 3 s, and llm#1.1 keeps rank 1"]
 
@@ -861,9 +863,22 @@ def test_who_has_a_place_above_one_that_has_none_is_reported() -> None:
 def test_a_move_into_a_rank_that_is_not_starved_is_reported(after_s: float | None, waited_s: float) -> None:
     d = Deployment.running(2, scarcity_after_s=waited_s, repeat_period_s=1000.0)
     d.die(A)
+    d.find_no_room()
     before, event = sound(d), ClockAdvanced(at=waited_s)
     moved = step(before, event)
     assert check_step(before, event, moved) == []
     forged = attrs.evolve(moved.state, spec=attrs.evolve(before.spec, scarcity_after_s=after_s))
+    found = [str(each) for each in check_step(before, event, moved._replace(state=forged)) if each.rule == "R8"]
+    assert found == ["R8: llm#1.1 moved rank 1 -> 0, which 2 does not force"]
+
+
+def test_a_move_into_a_rank_of_which_it_is_not_said_that_it_finds_no_room_is_reported() -> None:
+    d = Deployment.running(2, scarcity_after_s=60.0, repeat_period_s=1000.0)
+    d.die(A)
+    d.find_no_room()
+    before, event = sound(d), ClockAdvanced(at=60.0)
+    moved = step(before, event)
+    starts = moved.state.replicas[d.sent(StartReplica)[-1].replica_id]
+    forged = with_tables(with_replica(moved.state, starts.replica_id, waiting=None), roomless=RankSet())
     found = [str(each) for each in check_step(before, event, moved._replace(state=forged)) if each.rule == "R8"]
     assert found == ["R8: llm#1.1 moved rank 1 -> 0, which 2 does not force"]

@@ -26,11 +26,11 @@ from executors.local import LocalExecutor
 from executors.local.answers import Answers
 from executors.local.checkpoint import RECORD, read_record
 from executors.local.controller import Controller, read_status
+from executors.local.door import Door
 from executors.local.fence import Fence, FenceError, ReplacedError
 from executors.local.folders import folder_of, is_locked, lock
 from executors.local.places import DOOR, SAID, Address, DamagedFileError
 from executors.local.process import Process, found
-from executors.local.said import Said
 from executors.local.wanted import spec_of
 from executors.private_folder import PlaceError, connected
 from executors.ray_gpu.declaration import deployment
@@ -39,10 +39,10 @@ from executors.whole_files import write_whole
 from rankcore import DeploymentSpec, DeploymentStatus
 from rankcore.cluster import ApplicationSpec, EntrySpec
 from rankcore.cluster.events import ApplyRequested, DeletionRequested
-from rankcore.codec import to_json, to_plain
+from rankcore.codec import to_plain
 from rankcore.commands import KillReplica, StartReplica
 from rankcore.errors import RankcoreError
-from rankcore.events import ReplaceRequested, ReplicaPending, ReplicaPlaced, ReplicaReady, ReplicaStartFailed, ReplicaStopped
+from rankcore.events import ReplicaPending, ReplicaPlaced, ReplicaReady, ReplicaStartFailed, ReplicaStopped
 from rankcore.values import age_key
 
 PATIENCE_S = 60.0
@@ -456,26 +456,58 @@ def test_who_asks_what_cannot_be_asked_is_told_so_and_holds_up_nobody(tmp_path):
     assert not (tmp_path / DOOR).exists()
 
 
+def test_who_does_not_take_a_long_answer_holds_up_nobody_and_may_take_it_later(tmp_path):
+    door, answer = Door(tmp_path), "x" * 10**7
+    slow, quick = (connected(tmp_path / DOOR, PATIENCE_S) for _ in range(2))
+    slow.sendall(b"all\n")
+    door.serve(lambda line: answer)
+    quick.sendall(b"little\n")
+    door.serve(lambda line: line)
+    assert quick.recv(2**16) == b"little\n"
+    with slow, slow.makefile("rb") as taken:
+        assert len(taken.read()) == len(answer) + 1
+    quick.close()
+    door.close()
+
+
+def test_a_controller_that_cannot_forget_what_was_asked_of_a_node_that_is_gone_ends_with_the_file_that_is_full(
+    tmp_path, monkeypatch
+):
+    spec = DeploymentSpec(name="a/m", target_replicas=0)
+    controller = Controller(tmp_path, "models:app", spec, nodes=("a", "b"))
+    Answers(controller).line('{"verb": "cordon", "arguments": ["b"]}')
+    controller.leave()
+    with monkeypatch.context() as full:
+        full.setattr("executors.local.maintenance_file.write_whole", refuse)
+        with pytest.raises(OSError, match="No space left on device") as caught:
+            Controller(tmp_path, "models:app", spec, nodes=("a",))
+    assert caught.value.filename == str(tmp_path / SAID)
+    assert not is_locked(tmp_path)
+    after = Controller(tmp_path, "models:app", spec, nodes=("a", "b"))
+    assert list(after.maintenance.cordons) == ["b"]
+    after.stop(PATIENCE_S)
+
+
 def test_what_is_said_of_a_node_is_kept_before_it_counts_and_a_line_that_is_damaged_is_left_out(tmp_path, monkeypatch, caplog):
     spec = DeploymentSpec(name="a/m", target_replicas=0)
     controller = Controller(tmp_path, "models:app", spec, nodes=("a", "b"))
     answers = Answers(controller)
     with monkeypatch.context() as full:
-        full.setattr("executors.local.said.write_whole", refuse)
+        full.setattr("executors.local.maintenance_file.write_whole", refuse)
         assert "it is as it was, since nothing can be written" in answers.line('{"verb": "cordon", "arguments": ["a"]}')
-    assert controller.said.cordons == {}
+    assert controller.maintenance.cordons == {}
     answers.line('{"verb": "cordon", "arguments": ["a"]}')
     answers.line('{"verb": "drain", "arguments": ["b", null, "why"]}')
     controller.leave()
     first, second = (tmp_path / SAID).read_bytes().splitlines(keepends=True)
     (tmp_path / SAID).write_bytes(first[: len(first) // 2] + b"\n\xff\n" + second)
     after = Controller(tmp_path, "models:app", spec, nodes=("a", "b"))
-    assert list(after.said.cordons) == ["b"]
-    assert caplog.text.count("a line is left out, so cordon, drain or replace that again") == 2
+    assert list(after.maintenance.cordons) == ["b"]
+    assert caplog.text.count("cordon, drain or replace that again") == 2
     assert [(each.node_id, each.reason) for each in after.status().cordons] == [("b", "why")]
     after.leave()
     without = Controller(tmp_path, "models:app", spec, nodes=("a",))
-    assert (without.said.cordons, (tmp_path / SAID).read_bytes()) == ({}, b""), "there is no such node any more"
+    assert (without.maintenance.cordons, (tmp_path / SAID).read_bytes()) == ({}, b""), "there is no such node any more"
     without.stop(PATIENCE_S)
 
 
@@ -562,11 +594,3 @@ def test_a_file_that_cannot_be_written_is_as_it_was(tmp_path, monkeypatch):
         write_whole(path, "new")
     assert caught.value.filename == str(path)
     assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("f", "old")]
-
-
-def test_a_stored_replacement_of_nobody_is_left_out_and_ends_no_controller(tmp_path, caplog):
-    good = ReplaceRequested(replica_ids=("m#1.0",), at=1.0)
-    bad = to_json(good).replace('"m#1.0"', "")
-    (tmp_path / SAID).write_text(f"{bad}\n{to_json(good)}\n")
-    assert Said(tmp_path / SAID, lambda: lambda: None).replacements == {"m#1.0": good}
-    assert "ReplaceRequested.replica_ids must be of one replica, got []" in caplog.text

@@ -444,6 +444,23 @@ def test_one_that_serves_without_a_rank_on_a_drained_node_is_not_killed() -> Non
     assert {replica.node_id for replica in d.state.replicas.values()} == {"n1"}
 
 
+def test_a_victim_that_a_downscale_names_goes_at_once_though_it_is_needed() -> None:
+    """It is the caller's choice, as a stop by name is."""
+    d = overlapping(4)
+    d.change(partition=1)
+    d.replace("llm#1.0")
+    successor = d.sent(StartReplica)[-1].replica_id
+    d.place(successor)
+    for gone in ("llm#1.1", "llm#1.2"):
+        d.die(gone)
+    d.prepared(successor)
+    assert successor in d.routes
+    d.resize(3, stop_first=(successor, "llm#1.3"))
+    assert successor in stopped(d)
+    d.settle()
+    assert d.status is DeploymentStatus.HEALTHY
+
+
 def test_one_that_is_named_goes_within_the_budget() -> None:
     d = overlapping()
     successor = serving_after_a_stop(d)
@@ -772,6 +789,7 @@ def taker_of_a_rank_that_is_still_believed(**spec: object) -> tuple[Deployment, 
     d = overlapping(3, scarcity_after_s=5.0, **spec)
     d.die("llm#1.0")
     unplaced = d.sent(StartReplica)[-1].replica_id
+    d.find_no_room()
     d.wait(5.0)
     assert d.state.holder_of(0) == "llm#1.2"
     successor = updated(d)
@@ -829,6 +847,7 @@ def unwanted_successor() -> tuple[Deployment, str]:
 
 def test_one_that_is_not_wanted_is_so_too_where_the_holder_of_its_slot_moves() -> None:
     d, successor = unwanted_successor()
+    d.find_no_room()
     d.wait(60.0)
     assert d.state.holder_of(0) == "llm#1.1"
     assert d.state.tables.slots[0].successor == successor

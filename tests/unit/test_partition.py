@@ -376,6 +376,7 @@ def test_who_comes_below_the_partition_for_a_starved_rank_is_succeeded_by_nobody
     d.change(version="2", partition=1)
     (successor,) = (each.replica_id for each in d.state.replicas.values() if each.version == "2")
     d.die("llm#1.0")
+    d.find_no_room()
     d.wait(5.0)
     assert d.state.holder_of(0) == "llm#1.1"
     assert d.state.replicas[successor].state is ReplicaState.DRAINING

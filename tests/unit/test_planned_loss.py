@@ -220,6 +220,40 @@ def test_uncordoned_who_was_not_told_to_stop_stays() -> None:
     assert (d.status, nodes_of(d)) == (HEALTHY, {0: "n1", 1: "n1", 2: "n0", 3: "n1"})
 
 
+def test_an_uncordon_amid_an_update_leaves_that_no_more_successors_than_max_surge() -> None:
+    """Of those that a drain had started: the furthest one goes on for the update."""
+    d = two_nodes(max_surge=1, max_unavailable=1)
+    d.change(version="2", update_order="highest_rank", hand_over="prepared")
+    d.drain("n0", 500.0)
+    early = {rank: slot.successor for rank, slot in d.state.tables.slots.items() if slot.successor}
+    assert set(early) == {0, 2, 3}
+    d.place(early[2], "n1")
+    d.forget()
+    d.uncordon("n0")
+    assert set(stopped(d)) == {early[0], early[3]}
+    assert [d.state.tables.slots[rank].successor for rank in range(4)] == [None, None, early[2], None]
+    d.settle()
+    assert d.status is HEALTHY
+    assert {each.version for each in d.state.replicas.values()} == {"2"}
+
+
+def test_an_uncordon_after_a_build_was_given_up_leaves_no_successor() -> None:
+    """Nothing is updated any more, so that whoever runs what works stays."""
+    d = two_nodes(max_unavailable=1, max_start_failures=1, max_surge=1)
+    d.change(version="2")
+    d.place("llm#1.4", "n2")
+    d.start_fails("llm#1.4")
+    assert d.status is DeploymentStatus.DEPLOY_FAILED
+    d.settle()
+    d.drain("n0")
+    successor = started(d)[-1][0]
+    d.forget()
+    d.uncordon("n0")
+    assert stopped(d) == [successor]
+    d.settle()
+    assert {each.replica_id for each in by_rank(d).values()} >= {"llm#1.0", "llm#1.2"}
+
+
 def test_a_crash_meanwhile_takes_the_successor_that_waits() -> None:
     d = two_nodes()
     d.drain("n0")
@@ -844,7 +878,7 @@ def test_an_uncordon_that_was_overtaken_is_late() -> None:
 
 
 def test_uncordoned_during_an_update_the_successor_serves_the_update() -> None:
-    d = two_nodes(max_unavailable=1)
+    d = two_nodes(max_unavailable=1, max_surge=1)
     d.drain("n0")
     d.change(version="2")
     waiting = started(d)[-1][0]

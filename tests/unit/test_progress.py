@@ -72,6 +72,7 @@ def test_the_line_says_all_that_somebody_on_call_asks_for() -> None:
     d = Deployment.running(4, max_unavailable=1, progress_deadline_s=100.0)
     d.change(version="2")
     d.stopped("llm#1.0")
+    d.find_no_room()
     d.wait(160.0)
     assert str(progress_of(d.state, now=200.0)) == (
         "stalled for 100 s: 0 of 4 updated, 3 of 4 available, waits: no room, 3 of 4: rank 3 has no place"
@@ -87,6 +88,7 @@ def test_an_update_that_cannot_begin_for_want_of_room_says_so() -> None:
     d.wait(10.0)
     d.change(version="2")
     d.stopped("llm#1.3")
+    d.find_no_room()
     d.wait(10.0)
     assert str(progress_of(d.state)) == "rolling: 0 of 4 updated, 3 of 4 available, waits: no room, 3 of 4: rank 3 has no place"
 
@@ -126,6 +128,8 @@ def test_no_more_than_four_ranks_are_told() -> None:
     d = Deployment(6)
     assert waits(d).endswith("rank 3 requested for 0 s; ...")
     d.wait(10.0)
+    assert waits(d) == "no place yet, 0 of 6: ranks 0, 1, 2, 3, ... have no place"
+    d.find_no_room()
     assert waits(d) == "no room, 0 of 6: ranks 0, 1, 2, 3, ... have no place"
 
 

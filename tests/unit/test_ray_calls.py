@@ -17,7 +17,7 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RaySystemError
 
 from executors.ray_gpu import context
 from executors.ray_gpu.context import ReplicaContext
-from executors.ray_gpu.errors import NoAnswerError, RemoteError
+from executors.ray_gpu.errors import CallCancelledError, NoAnswerError, RemoteError
 from executors.ray_gpu.messages import Change
 from executors.ray_gpu.requests.call import Call
 from executors.ray_gpu.requests.channel import Attempt, Channel
@@ -327,6 +327,42 @@ def test_a_synchronous_call_that_is_cancelled_before_it_begins_never_runs(tmp_pa
         return user.instance.seen
 
     assert played(tmp_path, scenario) == []
+
+
+@pytest.mark.parametrize("method", ["for_ever", "wait"])
+def test_a_call_that_somebody_else_ends_is_shown_before_and_its_caller_is_told_why(tmp_path, method):
+    async def scenario(channel, heard, user, server):
+        call = begin(channel, method, about=About(request_id="r-1"))
+        await asyncio.to_thread(user.instance.begun.wait, TIMEOUT_S)
+        (shown,) = await asyncio.wrap_future(user.submit(server.requests()))
+        assert (shown["method"], shown["request_id"], shown["age_s"] > 0) == (method, "r-1", True)
+        ended = server.end_request(shown["key"], shown["call_id"], "it hangs")
+        assert await asyncio.wrap_future(user.submit(ended))
+        user.instance.gate.set()
+        await heard.until(lambda: call.request_id in heard.answers)
+        with pytest.raises(CallCancelledError, match="it hangs"):
+            unpack(*heard.answers[call.request_id])
+        assert not await asyncio.wrap_future(user.submit(server.end_request(shown["key"], 12345, "")))
+        return await under_way(user, server), await asyncio.wrap_future(user.submit(server.requests()))
+
+    assert played(tmp_path, scenario) == (0, [])
+
+
+def test_a_call_that_is_ended_before_it_begins_has_an_answer_too(tmp_path):
+    async def scenario(channel, heard, user, server):
+        begin_call = server.begin
+
+        def ended_at_once(*arguments):
+            running = begin_call(*arguments)
+            running.end("too many")
+            return running
+
+        server.begin = ended_at_once
+        with pytest.raises(CallCancelledError, match="too many"):
+            unpack(*await answer(channel, heard, "later", 1))
+        return await under_way(user, server)
+
+    assert played(tmp_path, scenario) == 0
 
 
 GET = {"type": "http", "path": "/", "method": "GET", "query_string": b"", "headers": []}

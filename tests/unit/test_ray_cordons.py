@@ -12,8 +12,7 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[r
 from executors.node_reports import node_meant
 from executors.ray_gpu import cluster as clusters
 from executors.ray_gpu import controller as controllers
-from executors.ray_gpu import cordons
-from executors.ray_gpu import process as processes
+from executors.ray_gpu import cordons, waiting_line
 from executors.ray_gpu import ray_deployment as deployments
 from executors.ray_gpu.checkpoint import Found
 from executors.ray_gpu.errors import InvalidCallError, InvalidDeploymentError, UnknownNameError
@@ -162,8 +161,8 @@ def test_the_next_controller_passes_over_cordoned_nodes_before_it_places_anythin
         following._world = World(*store.kept.values())
         following._world.epoch, following._world.checkpoint = 2, store
         seen = []
-        started = cordons.Cordons(following._world, lambda: None, seen.append, lambda: None)
-        await started.recover()
+        started = cordons.Cordons(following._world, store.kept_maintenance(), lambda: None, seen.append, lambda: None)
+        started.recover()
         assert (following._world.cordoned, seen) == ({"n", "other"}, [])
         started.begin()
         assert {each.node_id: type(each) for each in seen} == {"n": NodeDrainRequested, "other": NodeCordoned}
@@ -298,7 +297,7 @@ ON_X = {"label_selector": {NODE_ID: "x"}}
 @pytest.mark.parametrize("standby", [False, True])
 def test_who_may_be_nowhere_waits_and_says_so_and_ray_is_not_asked(monkeypatch, standby):
     """Ray ends at once whoever may be on no node: the core would start one after the other."""
-    monkeypatch.setattr(processes, "live_nodes", lambda: {"x": node("x"), "y": node("y")})
+    monkeypatch.setattr(waiting_line, "see", lambda: ({"x": node("x"), "y": node("y")}, {}))
     start = StartReplica("m#1.0", 0, "a", None, (), 1)
 
     async def scenario():
@@ -314,6 +313,7 @@ def test_who_may_be_nowhere_waits_and_says_so_and_ray_is_not_asked(monkeypatch, 
             return
         await until(lambda: told)
         (pending,) = told
+        assert pending.no_room
         assert pending.reason.endswith(f"no other node than those that are cordoned carries the label {NODE_ID}=x")
         world.cordoned = frozenset()
         assert process.is_told_otherwise
@@ -325,7 +325,7 @@ def test_who_may_be_nowhere_waits_and_says_so_and_ray_is_not_asked(monkeypatch, 
 
 
 def test_who_takes_the_name_of_one_that_may_be_nowhere_waits_for_whoever_had_it_before(monkeypatch):
-    monkeypatch.setattr(processes, "live_nodes", dict)
+    monkeypatch.setattr(waiting_line, "see", lambda: ({}, {}))
     start = StartReplica("m#1.0", 0, "a", None, (), 1)
 
     async def scenario():

@@ -12,8 +12,21 @@ from concurrent.futures import Future
 from ray.exceptions import ActorDiedError, ActorUnavailableError
 
 from executors.ray_gpu.requests import connection, transports
+from executors.ray_gpu.requests import server as call_server
 from executors.ray_gpu.requests.channel import Channel
-from executors.ray_gpu.requests.frames import CALL, CONNECTION, GOODBYE, HEADER, HELLO, VALUE, Frames, counts
+from executors.ray_gpu.requests.frames import (
+    CALL,
+    CONNECTION,
+    GOODBYE,
+    HEADER,
+    HELLO,
+    VALUE,
+    Frames,
+    caller_of,
+    counts,
+    key_of,
+    replica_meant,
+)
 from executors.ray_gpu.requests.packing import pack_call, unpack
 from executors.ray_gpu.requests.transports import ActorTransport
 from tests.unit.test_ray_calls import TIMEOUT_S, Heard, answer, begin, replica
@@ -206,3 +219,56 @@ def test_who_drains_waits_until_its_last_answers_were_fetched(tmp_path):
             await asyncio.sleep(0)
 
     played(tmp_path, scenario)
+
+
+def test_who_drains_waits_for_no_caller_that_ray_knows_to_be_dead(tmp_path, monkeypatch):
+    """Three callers that never say goodbye: one of them alone has a process that Ray knows to have ended."""
+    monkeypatch.setattr(call_server, "LOOK_S", 0.001)
+    asked, dead, body = [], set(), pack_call("for_ever", ((), {}))
+    keys = key_of("m#1.0", "aa", "1"), key_of("m#1.0", "bb", "1"), "m#1.0!of-before"
+
+    async def scenario(channel, heard, user, server, actor):
+        def dead_among(worker_ids):
+            asked.append(worker_ids)
+            if len(asked) == 1:
+                raise OSError("Ray does not answer")
+            return dead & worker_ids
+
+        async def drains():
+            for key in keys:
+                server.mailbox(key).say(0, HEADER.pack(len(key), CONNECTION, HELLO) + key.encode())
+            server.granting.take = lambda key: True
+            server.mailbox(keys[0]).say(1, HEADER.pack(len(body), 7, CALL) + body)
+            await until(lambda: server.under_way == 1)
+            draining = asyncio.create_task(server.drain())
+            await until(lambda: len(asked) > 3)
+            assert not draining.done()
+            dead.add("aa")
+            await until(lambda: keys[0] not in server._connections and server.under_way == 0)
+            assert not draining.done()
+            dead.add("bb")
+            await until(lambda: keys[1] not in server._connections)
+            assert not draining.done(), "who is not known may be alive"
+            server.mailbox(keys[2]).hang_up()
+            async with asyncio.timeout(TIMEOUT_S):
+                await draining
+            count = len(asked)
+            await asyncio.sleep(0.05)
+            assert len(asked) <= count + 1, "nobody is asked any more"
+
+        server.dead_among = dead_among
+        await asyncio.wrap_future(user.submit(drains()))
+        return asked
+
+    async def until(condition):
+        async with asyncio.timeout(TIMEOUT_S):
+            while not condition():
+                await asyncio.sleep(0.001)
+
+    assert played(tmp_path, scenario)[-1] <= {"aa", "bb", ""}
+
+
+def test_a_key_says_which_process_calls_and_which_replica_is_meant():
+    key = key_of("a/m#1.0", "aa", "1")
+    assert (replica_meant(key), caller_of(key)) == ("a/m#1.0", "aa")
+    assert [caller_of(each) for each in (key_of("a/m#1.0", "", "1"), "a/m#1.0!of-before", "of-before")] == ["", "", ""]

@@ -1,7 +1,6 @@
 """The parts of the Ray executor that need no cluster: names, frames, pickles, demands of nodes, checkpoints, options."""
 
 import asyncio
-import json
 import os
 import pickle
 import struct
@@ -41,7 +40,7 @@ from rankcore.cluster.records import Record
 from rankcore.codec import to_json
 from rankcore.commands import InitializeReplica
 from rankcore.errors import RankcoreError
-from rankcore.events import NodeCordoned, NodeDrainRequested, NodeUncordoned, ReplaceRequested, ReplicaPlaced
+from rankcore.events import ReplicaPlaced
 from rankcore.routing import RoutingSpec
 from tests.clusters import Cluster, application
 
@@ -518,68 +517,6 @@ def test_which_memory_weights_may_use_is_stored_and_is_as_by_default_where_it_ca
     assert store.memory() == MemoryOptions()
     store.forget_memory()
     assert dict(kept) == {}
-
-
-def test_what_users_have_said_of_nodes_is_stored_and_what_cannot_be_read_is_left_out(kept):
-    store, drain = checkpoint.Checkpoint("ns"), NodeDrainRequested(node_id="b", deadline_at=9.5, reason="new driver", at=3.0)
-    for each in (NodeCordoned(node_id="a", at=1.0), NodeCordoned(node_id="b", at=2.0), drain):
-        store.put_cordon(each)
-    assert store.cordons() == [NodeCordoned(node_id="a", at=1.0), drain]
-    for broken in (b"{", b"\xff", to_json(NodeUncordoned(node_id="a", at=1.0)).encode()):
-        kept[names.cordon_key("ns", "a")] = broken
-        assert store.cordons() == [drain]
-    store.drop_cordon("b")
-    store.drop_cordon("c")
-    assert store.cordons() == []
-    store.forget_cordons()
-    assert dict(kept) == {}
-
-
-def test_which_replicas_users_want_replaced_is_stored_one_by_one(kept):
-    store = checkpoint.Checkpoint("ns")
-    asked = [ReplaceRequested(replica_ids=(f"a/m#1.{each}",), deadline_at=9.5, at=3.0) for each in range(2)]
-    for each in (ReplaceRequested(replica_ids=("a/m#1.0",), at=1.0), *asked):
-        store.put_replacement(each)
-    assert store.replacements() == asked
-    kept[names.replacement_key("ns", "a/m#1.1")] = b"{"
-    assert store.replacements() == asked[:1]
-    assert store.cordons() == []
-    store.drop_replacement("a/m#1.0")
-    assert store.replacements() == []
-    store.forget_replacements()
-    assert dict(kept) == {}
-
-
-DAMAGE = {
-    "replica_ids must be ('a/m#1.0',), whose key it is, got ()": {"replica_ids": []},
-    "replica_ids must be ('a/m#1.0',), whose key it is, got ('a/m#1.1',)": {"replica_ids": ["a/m#1.1"]},
-    "replica_ids must be ('a/m#1.0',), whose key it is, got ('a/m#1.0', 'a/m#1.1')": {"replica_ids": ["a/m#1.0", "a/m#1.1"]},
-    "deadline_at": {"deadline_at": "soon"},
-    "replica_ids": {"replica_ids": None},
-    "release": {"release": "9.9"},
-}
-
-
-@pytest.mark.parametrize("problem", DAMAGE)
-def test_a_stored_request_to_replace_that_is_damaged_is_said_to_be_with_its_field_and_the_others_hold(kept, caplog, problem):
-    store = checkpoint.Checkpoint("ns")
-    asked = [ReplaceRequested(replica_ids=(f"a/m#1.{each}",), deadline_at=9.5, at=3.0) for each in range(2)]
-    for each in asked:
-        store.put_replacement(each)
-    key = names.replacement_key("ns", "a/m#1.0")
-    kept[key] = json.dumps({**json.loads(kept[key]), **DAMAGE[problem]}).encode()
-    assert store.replacements() == asked[1:]
-    (said,) = caplog.messages
-    assert "ns/replacement/a/m#1.0" in said
-    assert problem in said
-    assert "replace that replica again" in said
-
-
-def test_what_is_dropped_while_it_is_read_is_no_damage(kept, monkeypatch, caplog):
-    monkeypatch.setattr(checkpoint, "_get", lambda key: None)
-    store = checkpoint.Checkpoint("ns")
-    store.put_cordon(NodeCordoned(node_id="a", at=1.0))
-    assert (store.cordons(), caplog.messages) == ([], [])
 
 
 def test_ends_of_controllers_whose_planner_failed_count_for_a_while(kept):

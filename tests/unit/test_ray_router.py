@@ -590,7 +590,7 @@ def test_a_broadcast_that_keeps_errors_waits_for_all_and_one_that_does_not_for_t
     async def play(first, second):
         caller = Caller()
         caller.follow((0, first), (1, second))
-        kept = await asked(caller, broadcast=True, keep_errors=True)
+        kept = await asked(caller, broadcast=True, keep_failures=True)
         with pytest.raises(ValueError, match="not 3"):
             await DeploymentResponse(caller.call("later", 3, wishes=Wishes(broadcast=True)))
         return kept
@@ -602,3 +602,33 @@ def test_a_broadcast_that_keeps_errors_waits_for_all_and_one_that_does_not_for_t
         answered, raised = asyncio.run(play(first, second))
     assert answered == 3
     assert str(raised) == "not 3"
+
+
+def test_of_a_broadcast_that_keeps_failures_who_dies_has_its_exception_in_its_place(tmp_path):
+    async def play(user, first, second):
+        caller = Caller()
+        caller.follow((0, first), (1, second))
+        await caller.connected(2)
+        whole = DeploymentBroadcastResponse(
+            DeploymentResponse(caller.call("later", 3, wishes=Wishes(broadcast=True, keep_failures=True)))
+        )
+        await begun(user)
+        break_connections(user, second)
+        async with asyncio.timeout(TIMEOUT_S):
+            kept = await whole.results_async(return_exceptions=True)
+            with pytest.raises(ReplicaGoneError, match="was lost"):
+                await whole.results_async()
+        return kept
+
+    async def never(value):
+        user.instance.begun.set()
+        await asyncio.sleep(TIMEOUT_S)
+
+    for each in ("a", "b"):
+        (tmp_path / each).mkdir()
+    with replica(tmp_path / "a") as (_, first), replica(tmp_path / "b") as (user, second):
+        user.instance.later = never
+        answered, gone = asyncio.run(play(user, first, second))
+    assert answered == 3
+    assert isinstance(gone, ReplicaGoneError)
+    assert gone.__cause__ is None, "nothing was raised over there"

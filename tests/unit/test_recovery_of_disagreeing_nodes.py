@@ -1,10 +1,13 @@
 """R10 at the level of nodes: replicas of one node that report different node ranks, and nodes that report one."""
 
+import pytest
+
 import rankcore
 from rankcore import DeploymentSpec, ReplicaRank
-from rankcore.commands import InitializeReplica, ReconfigureReplica
+from rankcore.commands import InitializeReplica, ReconfigureReplica, StartReplica, StopReplica
 from rankcore.events import ReplicaPlaced, ReplicaReconfigured, ReplicaReported
 from rankcore.invariants import check
+from tests.scripted import Deployment
 
 
 def recovered(reports, target=4):
@@ -79,3 +82,91 @@ def test_a_newcomer_on_a_disputed_node_waits_for_its_node_rank():
     moved = rankcore.step(placed.state, ReplicaReconfigured(replica_id="llm#1.1", revision=message.revision, at=2.0))
     (given,) = [c for c in moved.commands if isinstance(c, InitializeReplica)]
     assert given.rank == ReplicaRank(2, 1, 1)
+
+
+def found_disagreeing(found):
+    """A controller that came back to 5 replicas at most, of which one may be away: where each is, and what it says."""
+    d = Deployment.recovered(5, {each: ranks for each, (_, ranks, _) in found.items()}, max_unavailable=1, nodes=("a", "b"))
+    for replica_id, (node_id, _, about) in found.items():
+        d.report(replica_id, node_id=node_id, **about)
+    return d
+
+
+OLDER = {"config_id": "older"}
+"""Of a user_config that the new controller does not know: it is told the wanted one with whatever it is told next."""
+
+
+def test_who_takes_a_user_config_along_to_its_node_rank_does_so_before_an_update_stops_anybody() -> None:
+    """V1: with its move it is one more that is not available, so nobody is stopped beside it."""
+    found = {
+        "llm#1.0": ("a", (2, 1, 0), {}),
+        "llm#1.1": ("b", (0, 1, 0), {"version": "0"}),
+        "llm#1.2": ("b", (1, 1, 1), OLDER),
+        "llm#1.3": ("a", (3, 0, 1), OLDER),
+        "llm#1.4": ("a", (4, 1, 2), {}),
+    }
+    d = found_disagreeing(found)
+    d.acknowledge("llm#1.1")
+    d.forget()
+    d.acknowledge("llm#1.2")
+    assert [move.replica_id for move in d.sent(ReconfigureReplica)] == ["llm#1.3"]
+    assert d.sent(StopReplica) == []
+    d.settle()
+    assert d.status == "HEALTHY"
+
+
+def test_who_would_take_a_user_config_along_to_its_node_rank_waits_until_the_budget_allows_that() -> None:
+    found = {
+        "llm#1.0": ("a", (2, 1, 0), {}),
+        "llm#1.1": ("b", (0, 0, 0), {}),
+        "llm#1.2": ("b", (1, 0, 1), {}),
+        "llm#1.3": ("a", (3, 7, 1), OLDER),
+    }
+    d = found_disagreeing(found)
+    assert d.sent(ReconfigureReplica) == []
+    (start,) = d.sent(StartReplica)
+    d.place(start.replica_id, "a")
+    assert d.sent(ReconfigureReplica) == []
+    d.ready(start.replica_id)
+    assert [move.rank for move in d.sent(ReconfigureReplica, "llm#1.3")] == [ReplicaRank(3, 1, 1)]
+    d.settle()
+    assert d.status == "HEALTHY"
+
+
+@pytest.mark.parametrize("other", [1, 2])
+def test_who_believes_another_nodes_rank_moves_whatever_the_budget_is(other: int) -> None:
+    """R3. A newcomer there, or the loser of a duplicate, waits for its move, and would be waited for by it."""
+    found = {
+        "llm#1.0": ("a", (2, 1, 0), {}),
+        "llm#1.1": ("b", (0, 0, 0), {}),
+        "llm#1.2": ("b", (other, 0, 1), {}),
+        "llm#1.3": ("a", (3, 0, 1), OLDER),
+    }
+    d = found_disagreeing(found)
+    assert [move.replica_id for move in d.sent(ReconfigureReplica)] == ["llm#1.3"]
+    (start,) = d.sent(StartReplica)
+    d.place(start.replica_id, "b")
+    assert d.sent(InitializeReplica) == []
+    d.acknowledge("llm#1.3")
+    assert [given.rank.node_rank for given in d.sent(InitializeReplica)] == [0]
+    d.settle()
+    assert d.status == "HEALTHY"
+
+
+def test_nodes_that_claim_each_others_rank_take_no_more_user_configs_along_than_they_have_to() -> None:
+    """One within the budget, and the one that believes the other node's rank."""
+    found = {
+        "llm#1.0": ("a", (0, 1, 0), OLDER),
+        "llm#1.1": ("b", (1, 0, 0), OLDER),
+        "llm#1.2": ("a", (2, 0, 1), OLDER),
+        "llm#1.3": ("b", (3, 1, 1), OLDER),
+        "llm#1.4": ("a", (4, 1, 2), OLDER),
+    }
+    d = found_disagreeing(found)
+    for _ in range(20):
+        owing = [each for each in d.state.replicas.values() if each.ready_at is None]
+        assert len(owing) <= 2
+        for each in owing:
+            d.acknowledge(each.replica_id)
+    d.settle()
+    assert d.status == "HEALTHY"

@@ -248,11 +248,11 @@ def test_weights_larger_than_any_node_are_no_mistake_of_the_file():
         ),
         (
             {"faults": [{"kind": "replica_hang", "at": 1, "deployment": "m"}]},
-            "faults[0].kind: expected one of replica_crash, node_loss, controller_crash, load_failure, memory_shrinks, as",
+            "faults[0].kind: expected one of replica_crash, replica_unready, node_loss, controller_crash, load_failure, m",
         ),
         (
             {"faults": [{"kind": "replica_crash", "at": 1, "deployment": "m", "rank": 0}]},
-            "faults[0].rank: expected neither rank nor replica_id: with residency the oldest crashes",
+            "faults[0].rank: expected neither rank nor replica_id: with residency it is the oldest",
         ),
         ({"changes": [{"at": 1, "deployment": "m"}]}, "changes[0]: expected delete: true, or fields"),
         ({"changes": [{"at": 1, "deployment": "m", "evict": "HOT"}]}, "changes[0].evict: expected one of WARM, COLD"),

@@ -153,7 +153,7 @@ def test_what_is_being_deleted_is_not_tried_again() -> None:
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_a_rank_that_is_tried_again_may_be_starved_in_that_step(named: bool) -> None:
+def test_a_rank_that_is_tried_again_may_be_starved_at_once(named: bool) -> None:
     """Every step is checked: since when it lacks a place is asked of the back-off that is, not of the one that was."""
     d = Deployment(2, scarcity_after_s=0.0, start_backoff_s=30.0, max_start_failures=9)
     d.start_fails("llm#1.0")
@@ -161,4 +161,5 @@ def test_a_rank_that_is_tried_again_may_be_starved_in_that_step(named: bool) -> 
     d.ready("llm#1.1")
     assert d.state.kept_ranks == (0,)
     retry(d, *((0,) if named else ()))
+    d.find_no_room()
     assert [(told.replica_id, told.rank.rank) for told in d.sent(ReconfigureReplica)] == [("llm#1.1", 0)]

@@ -14,6 +14,7 @@ from rankcore.routing.commands import (
     Dispatch,
     Expire,
     Fail,
+    FailPart,
     Forget,
     Reject,
     Retry,
@@ -225,6 +226,34 @@ def test_a_part_that_fails_decides_for_the_whole_broadcast():
     assert commands == (Fail("all", FailureKind.RAISED, "boom", 1), StopAttempt("all", "llm#1.0", 1, 0))
     assert made.step(RequestDone(request_id="all", part=0, at=1.0)).commands == ()
     assert not made.requests
+
+
+def test_where_failures_are_kept_each_part_has_its_own_end_and_the_whole_is_complete():
+    made = router(4)
+    arrive(made, "all", broadcast=True, keep_failures=True)
+    arrive(made, "next", broadcast=True, keep_failures=True)
+    (failed,) = made.step(RequestFailed(request_id="all", part=1, kind=FailureKind.RAISED, reason="boom", at=1.0)).commands[:1]
+    assert failed == FailPart("all", FailureKind.RAISED, "boom", 1)
+    failed, *_ = made.step(ReplicaLost(replica_id="llm#1.2", reason="oom", at=1.0)).commands
+    assert (failed.kind, failed.part, failed.reason.startswith("replica llm#1.2 was lost (oom)")) == (FailureKind.LOST, 2, True)
+    assert image_of(router_of(image_of(made))) == image_of(made)
+    made.step(RequestDone(request_id="all", part=0, at=1.0))
+    assert made.step(RequestDone(request_id="all", part=3, at=1.0)).commands[0] == Complete("all", 4)
+    beyond = made.step(RoutesChanged(removed=("llm#1.3",), world_size=2, at=2.0)).commands
+    assert beyond == (FailPart("next", None, "deployment 'llm' has no rank 2: its world size is 2", 2),)
+    for part in (0, 1, 3):
+        last = made.step(RequestDone(request_id="next", part=part, at=3.0)).commands
+    assert last == (Complete("next", 4),)
+    assert not made.requests
+
+
+def test_where_failures_are_kept_the_last_part_that_fails_completes_the_whole_and_what_may_be_done_again_is():
+    made = router(1, idempotent=True, max_retries=1)
+    arrive(made, "all", broadcast=True, keep_failures=True)
+    assert not made.step(ReplicaLost(replica_id="llm#1.0", reason="oom", at=1.0)).commands
+    assert sent_to(made.step(RoutesChanged(added=(Route("llm#1.1", 0),), at=2.0)).commands) == ["llm#1.1"]
+    failed, whole = made.step(ReplicaLost(replica_id="llm#1.1", reason="oom", at=3.0)).commands
+    assert (failed.part, whole) == (0, Complete("all", 1))
 
 
 # -- who waits, and who does not
@@ -626,6 +655,8 @@ def test_old_states_stay_what_they_are_and_can_be_gone_on_from():
         (lambda: RequestArrived(request_id=1, rank=-1, at=0.0), r"RequestArrived.rank must be an integer"),
         (lambda: RequestArrived(request_id=1, key=3, at=0.0), r"RequestArrived.key must be a string"),
         (lambda: RequestArrived(request_id=1, broadcast=1, at=0.0), r"RequestArrived.broadcast must be true or false"),
+        (lambda: RequestArrived(request_id=1, broadcast=True, keep_failures=1, at=0.0), r"keep_failures must be true or false"),
+        (lambda: RequestArrived(request_id=1, keep_failures=True, at=0.0), r"keep_failures must be false where broadcast is"),
         (lambda: RequestArrived(request_id=1, deadline="x", at=0.0), r"RequestArrived.deadline must be a finite"),
         (lambda: RequestDone(request_id=1, attempt=0, at=0.0), r"RequestDone.attempt must be an integer from 1"),
         (lambda: RequestDone(request_id=1, part=-1, at=0.0), r"RequestDone.part must be an integer from 0"),

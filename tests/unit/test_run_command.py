@@ -8,13 +8,15 @@ import typer
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
-from executors.cli.run import run
-from executors.cli.verbs import delete, evict, scale, status
+from executors.cli.run import RunAsked, run
+from executors.cli.verbs import Said, delete, evict, of_deployment, status
 from executors.deployment_ids import as_application
 from executors.ray_gpu import api, changing, connection
 from executors.ray_gpu.errors import InvalidCallError, NoAnswerError, NotRunningError, UnknownNameError
 from executors.ray_gpu.overview import DeploymentInfo, Status
 from rankcore import DeploymentStatus
+
+RAY = Said(None)
 
 
 @pytest.fixture
@@ -24,7 +26,7 @@ def app(tmp_path, monkeypatch):
     place.write_text("from executors.ray_gpu import deployment\n@deployment\ndef f(): ...\napp = f.bind()\n")
     empty = Status(namespace="n", epoch=1, controller_pid=1, journal=None, deployments={})
     monkeypatch.setattr(connection, "connect", lambda **_: None)
-    monkeypatch.setattr(api, "run", lambda *_, **__: None)
+    monkeypatch.setattr(api, "run_many", lambda *_, **__: None)
     monkeypatch.setattr(api, "status", lambda **_: empty)
     monkeypatch.setattr(api, "delete_all", lambda *_, **__: None)
     return f"{place}:app"
@@ -47,7 +49,7 @@ def ended(capsys, act):
 
 def test_a_cluster_that_goes_away_while_it_is_watched_is_one_line(app, monkeypatch, capsys):
     monkeypatch.setattr(api, "status", raising(NotRunningError("the cluster does not answer: gone")))
-    code, problem = ended(capsys, lambda: run(app, None, None, False, False))
+    code, problem = ended(capsys, lambda: run(RunAsked(target=app)))
     assert (code, "does not answer: gone" in problem) == (2, True)
 
 
@@ -74,7 +76,7 @@ def test_calls_that_outlast_the_stopping_are_one_line(app, monkeypatch, capsys):
 
     monkeypatch.setattr(run_module, "watch", lambda *_: None)
     monkeypatch.setattr(api, "delete_all", raising(TimeoutError("the controller has not answered delete within 60 s")))
-    code, problem = ended(capsys, lambda: run(app, None, None, False, False))
+    code, problem = ended(capsys, lambda: run(RunAsked(target=app)))
     assert (code, "it goes on, see `rankcore status`" in problem) == (1, True)
 
 
@@ -122,7 +124,7 @@ def test_status_shows_an_application_or_a_deployment(three, capsys, name, shown)
 
 def test_a_name_that_nothing_has_is_refused_with_what_there_is(three, capsys):
     for name in ("a", "c/m", "a/", ""):
-        code, said = ended(capsys, lambda name=name: scale(name, 2, None))
+        code, said = ended(capsys, lambda name=name: of_deployment(RAY, "scale", name, 2))
         assert (code, said.strip()) == (
             2,
             f"rankcore: error: there is no deployment {name!r}; there is: a/m, a/only, b/m",
@@ -147,40 +149,40 @@ def test_what_is_left_alone_is_shown_with_the_reason(three, capsys, monkeypatch)
 def test_a_name_that_several_have_is_refused_with_all_of_them(three, capsys):
     several = "may be any of: a/m, b/m"
     assert several in ended(capsys, lambda: status(None, False, "m"))[1]
-    assert several in ended(capsys, lambda: scale("m", 2, None))[1]
+    assert several in ended(capsys, lambda: of_deployment(RAY, "scale", "m", 2))[1]
     found = ended(capsys, lambda: status(None, False, "c"))
     assert found == (2, "rankcore: error: there is no application or deployment 'c'; there is: a/m, a/only, b/m")
     assert three == []
 
 
 def test_scale_and_evict_take_deployments_by_bare_and_by_full_names(three, capsys):
-    scale("only", 2, None)
-    scale("a/m", 3, None)
+    of_deployment(RAY, "scale", "only", 2)
+    of_deployment(RAY, "scale", "a/m", 3)
     assert three == [("a/only", 2), ("a/m", 3)]
-    evict("only", "cold", None)
-    evict("a/m#1.2", "WARM", None)
+    evict(RAY, "only", "cold")
+    evict(RAY, "a/m#1.2", "WARM")
     assert three[2:] == [("a/only", "COLD"), ("a/m#1.2", "WARM")]
     said = capsys.readouterr().out.splitlines()
     assert said[2:4] == ["a/m HEALTHY, 0 of 1 running, ranks none yet", "`rankcore status a/m` shows how that comes on"]
-    assert "'m' may be any of: a/m, b/m" in ended(capsys, lambda: evict("m", "WARM", None))[1]
+    assert "'m' may be any of: a/m, b/m" in ended(capsys, lambda: evict(RAY, "m", "WARM"))[1]
 
 
 def test_delete_says_what_it_has_deleted_or_why_it_could_not(three, monkeypatch, capsys):
-    delete("a", None, 3.0)
+    delete(RAY, "a", 3.0)
     assert (three, capsys.readouterr().out) == ([("a",)], "deleted a\n")
     monkeypatch.setattr(api, "delete", raising(UnknownNameError("there is no deployment 'm'")))
-    assert ended(capsys, lambda: delete("m", None, None)) == (2, "rankcore: error: there is no deployment 'm'")
+    assert ended(capsys, lambda: delete(RAY, "m", None)) == (2, "rankcore: error: there is no deployment 'm'")
     monkeypatch.setattr(api, "delete", raising(NoAnswerError("not within 3 s")))
-    assert ended(capsys, lambda: delete("m", None, 3.0))[0] == 1
+    assert ended(capsys, lambda: delete(RAY, "m", 3.0))[0] == 1
 
 
 def test_the_application_has_a_name_that_it_may_have_wherever_its_file_is(app, monkeypatch):
     from executors.cli import run as run_module
 
     names = []
-    monkeypatch.setattr(run_module, "watch", lambda look, deployments: names.append(deployments))
-    run(app, None, None, False, False)
-    run(app, None, None, False, False, name="mine")
+    monkeypatch.setattr(run_module, "watch", lambda look, deployments, *_: names.append(deployments))
+    run(RunAsked(target=app))
+    run(RunAsked(target=app, name="mine"))
     assert names == [[f"{as_application(app)}/f"], ["mine/f"]]
     assert "/" not in as_application(app)
 

@@ -6,6 +6,7 @@ import pytest
 
 from rankcore import DeploymentStatus, NoteKind
 from rankcore.commands import InitializeReplica, ReconfigureReplica, StartReplica
+from rankcore.progress import progress_of
 from tests.scripted import Deployment
 
 
@@ -26,9 +27,10 @@ def come_up(d: Deployment, *numbers: int) -> None:
 
 
 def lose(d: Deployment, *numbers: int) -> None:
-    """These are gone, and so are the places that they had."""
+    """These are gone, and so is the room that they had: nobody who is asked for finds any."""
     for number in numbers:
         d.die(f"llm#1.{number}")
+    d.find_no_room()
 
 
 @pytest.mark.parametrize("lucky", list(permutations(range(5), 3)))
@@ -103,6 +105,103 @@ def test_a_starved_rank_is_taken_by_the_highest_that_runs_with_one_message() -> 
     assert len(moves(d)) == 2
 
 
+def test_a_start_that_takes_long_moves_nobody() -> None:
+    """Its process starts, or its environment is installed, for three minutes: that is no want of room."""
+    d = Deployment.running(4, scarcity_after_s=60.0)
+    d.die("llm#1.0")
+    d.wait(180.0)
+    d.pending("llm#1.4", "its environment is installed", no_room=False)
+    d.wait(10_000.0)
+    assert moves(d) == []
+    come_up(d, 4)
+    assert d.ranks["llm#1.4"] == 0
+    assert (d.status, moves(d)) == (DeploymentStatus.HEALTHY, [])
+
+
+def test_one_that_starts_counts_among_those_who_have_a_place() -> None:
+    """Four of five will have one: rank 2 needs the highest, and ranks 0 and 1 are on their way."""
+    d = Deployment.running(5, scarcity_after_s=60.0)
+    for number in (0, 1, 2):
+        d.die(f"llm#1.{number}")
+    d.pending("llm#1.7")
+    d.wait(60.0)
+    assert moves(d) == [("llm#1.4", 2)]
+    d.acknowledge("llm#1.4")
+    come_up(d, 5, 6)
+    d.wait(1000.0)
+    assert sorted(d.ranks.values()) == [0, 1, 2, 3]
+    assert len(moves(d)) == 1
+
+
+def test_one_that_starts_takes_the_starved_rank_itself_where_only_that_has_to_move() -> None:
+    d = Deployment.running(4, scarcity_after_s=60.0)
+    for number in (1, 3):
+        d.die(f"llm#1.{number}")
+    d.pending("llm#1.4")
+    d.wait(1000.0)
+    assert moves(d) == [], "three have a place or will have one, and only rank 3 is beyond"
+    come_up(d, 5)
+    assert (given(d)[-1], moves(d)) == (("llm#1.5", 1), [])
+
+
+def test_room_counts_as_lacking_from_when_that_is_said() -> None:
+    d = Deployment.running(2, scarcity_after_s=60.0)
+    d.die("llm#1.0")
+    d.wait(100.0)
+    d.pending("llm#1.2")
+    d.wait(59.0)
+    d.pending("llm#1.2", "said once more")
+    assert moves(d) == []
+    d.wait(1.0)
+    assert moves(d) == [("llm#1.1", 0)]
+
+
+def test_who_finds_room_after_all_is_waited_for_and_one_that_finds_none_again_anew() -> None:
+    d = Deployment.running(2, scarcity_after_s=60.0)
+    lose(d, 0)
+    d.wait(59.0)
+    d.pending("llm#1.2", no_room=False)
+    d.wait(1000.0)
+    assert moves(d) == []
+    d.pending("llm#1.2")
+    d.wait(59.0)
+    assert moves(d) == []
+    d.wait(1.0)
+    assert moves(d) == [("llm#1.1", 0)]
+
+
+def test_what_is_said_of_room_late_is_told_by_its_time() -> None:
+    d = Deployment.running(2, scarcity_after_s=60.0)
+    d.die("llm#1.0")
+    d.wait(20.0)
+    d.pending("llm#1.2", no_room=False)
+    d.pending("llm#1.2", at=5.0)
+    d.wait(1000.0)
+    assert moves(d) == []
+    assert d.notes[-1].kind is not NoteKind.WAITING
+
+
+def test_who_finds_no_room_keeps_that_when_it_changes_places() -> None:
+    """Rank 3 is asked for since the beginning, rank 0 since its crash; who starts for rank 3 takes rank 0."""
+    d = Deployment(4, scarcity_after_s=60.0)
+    come_up(d, 0, 1, 2)
+    lose(d, 0)
+    d.place("llm#1.3")
+    assert list(d.state.tables.roomless) == [3]
+    come_up(d, 4)
+    assert list(d.state.tables.roomless) == []
+
+
+def test_what_an_update_waits_for_is_room_only_once_that_is_said() -> None:
+    d = Deployment.running(2, max_unavailable=1, repeat_period_s=5.0, scarcity_after_s=None)
+    d.change(version="2")
+    d.stopped("llm#1.0")
+    d.wait(5.0)
+    assert str(progress_of(d.state)).endswith("waits: no place yet, 1 of 2: rank 0 has no place")
+    d.find_no_room()
+    assert str(progress_of(d.state)).endswith("waits: no room, 1 of 2: rank 0 has no place")
+
+
 def test_the_core_is_woken_when_a_rank_is_starved() -> None:
     d = Deployment.running(2, scarcity_after_s=3.0)
     d.wait(10.0)
@@ -155,7 +254,9 @@ def test_back_off_is_no_lack_of_room() -> None:
     d.start_fails("llm#1.2")
     rests_s = d.state.tables.slots[0].retry_at
     assert rests_s >= 20.0
-    d.wait(rests_s + 9.0)
+    d.wait(rests_s - d.state.clock)
+    d.find_no_room()
+    d.wait(9.0)
     assert moves(d) == []
     d.wait(1.0)
     assert moves(d) == [("llm#1.1", 0)]
@@ -167,7 +268,9 @@ def test_without_a_time_nobody_moves_and_with_none_at_all_at_once() -> None:
     patient.wait(10_000.0)
     assert moves(patient) == []
     hasty = Deployment.running(2, scarcity_after_s=0.0)
-    lose(hasty, 0)
+    hasty.die("llm#1.0")
+    assert moves(hasty) == []
+    hasty.find_no_room()
     assert moves(hasty) == [("llm#1.1", 0)]
 
 
@@ -176,6 +279,7 @@ def test_a_successor_goes_where_its_predecessor_goes() -> None:
     lose(d, 0)
     d.change(version="2")
     d.stopped("llm#1.3")
+    d.find_no_room()
     d.wait(60.0)
     assert d.state.tables.rollout.surging.size == 1
     assert [rank for _, rank in moves(d)] == [0]
@@ -255,6 +359,7 @@ def test_one_that_is_stopped_before_it_has_a_place_is_waited_for_anew() -> None:
     d.stop_by_name("llm#1.2")
     d.wait(90.0)
     d.stopped("llm#1.2")
+    d.find_no_room()
     assert moves(d) == []
     d.wait(60.0)
     assert moves(d) == [("llm#1.1", 0)]
@@ -278,6 +383,7 @@ def test_it_takes_a_lower_rank_as_well_that_a_recovery_found_on_its_way_out_and_
     d = Deployment.recovered(5, found, scarcity_after_s=5.0)
     for replica_id in found:
         d.report(replica_id, draining=replica_id == "llm#1.0")
+    d.find_no_room()
     d.wait(5.0)
     assert moves(d) == [("llm#1.3", 2)]
     d.place("llm#2.0")

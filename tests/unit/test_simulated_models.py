@@ -288,6 +288,34 @@ def test_a_crashed_replica_is_loaded_again():
     assert nobody.happenings[0].text == "a replica of a was to crash, but none is on a GPU"
 
 
+def unready(at, for_s=None, model="a"):
+    return {"kind": "replica_unready", "at": at, "model": model, **({"for_s": for_s} if for_s is not None else {})}
+
+
+def test_a_replica_that_takes_no_requests_for_a_while_finishes_those_that_it_has_and_is_not_moved():
+    result = result_of({"a": [99.5, 110]}, models=[{**A, "replicas": 1}], faults=[unready(100, 30)])
+    found = figures(result, "a")
+    assert (found.requests.done, found.moves.loads_from_disk) == (2, 1), "nobody else is loaded for it"
+    assert found.requests.latency_s.p99 == pytest.approx(21, abs=0.5), "it waits for 20 s, and is served for one"
+    assert spans(result)[-1] == ("a@1#1.0", "hot", 0, 15, 600)
+    assert [each.text for each in result.happenings][:1] == ["a@1#1.0 takes no requests for 30 s"]
+
+
+def test_who_comes_up_unready_serves_once_that_is_over_and_two_faults_count_as_two():
+    found = figures(result_of({"a": [0]}, models=[A], faults=[unready(8, 30), unready(9, 50)]), "a")
+    assert (found.requests.done, found.moves.loads_from_disk) == (1, 1)
+    assert found.misses.first_answer_s.p50 == pytest.approx(39, abs=0.5), "the second hits nobody: there is one replica"
+    nobody = result_of(models=[A], faults=[unready(100)])
+    assert nobody.happenings[0].text == "a replica of a was to take no requests, but none is on a GPU"
+
+
+def test_who_never_takes_requests_again_is_unready_for_the_next_controller_too():
+    faults = [unready(100), {"kind": "controller_crash", "at": 120, "restart_after_s": 5}]
+    result = result_of({"a": [130]}, models=[{**A, "replicas": 1, "request_timeout_s": 60}], faults=faults)
+    assert figures(result, "a").requests.expired == 1
+    assert result.failure is None
+
+
 def test_a_load_whose_process_dies_has_failed():
     found = figures(result_of({"a": [0]}, models=[A], faults=[{"kind": "replica_crash", "at": 8, "model": "a"}]), "a")
     assert (found.moves.load_failures, found.requests.done) == (1, 1)

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from rankcore import DeploymentSpec, DeploymentStatus, NoteKind, StaticPlacement
-from rankcore.commands import StartReplica, StopReplica
+from rankcore.commands import PrepareReplica, StartReplica, StopReplica
 from rankcore.errors import InvalidSpecError
 from rankcore.invariants.stall import check_progress, check_stall
 from rankcore.progress import RolloutPhase, progress_of
@@ -41,7 +41,7 @@ def test_an_update_is_stalled_from_the_deadline_on_until_the_first_progress() ->
     assert d.state.stalled_since is None
     d.wait(1.0)
     assert d.state.stalled_since == 100.0
-    assert d.noted(NoteKind.STALLED)[0].because == "no progress for 100 s: no room, 1 of 2: rank 0 has no place"
+    assert d.noted(NoteKind.STALLED)[0].because == "no progress for 100 s: no place yet, 1 of 2: rank 0 has no place"
     d.wait(50.0)
     assert d.state.stalled_since == 100.0
     assert len(d.noted(NoteKind.STALLED)) == 1
@@ -234,7 +234,9 @@ def test_a_build_that_all_run_for_whom_there_is_room_is_not_rolled_back() -> Non
     d.wait(1000.0)
     assert d.state.spec.version == "2"
     assert len(d.noted(NoteKind.STALLED)) == 1
-    assert str(progress_of(d.state)).startswith("stalled for 900 s: 2 of 3 updated, 2 of 3 available, waits: no room, 2 of 3")
+    assert str(progress_of(d.state)).startswith(
+        "stalled for 900 s: 2 of 3 updated, 2 of 3 available, waits: no place yet, 2 of 3"
+    )
 
 
 @pytest.mark.parametrize("last", ["has no place, and nobody has run the build", "does not come up", "has failed"])
@@ -305,3 +307,31 @@ def test_the_invariants_find_a_clock_that_is_wrong() -> None:
     healthy = Deployment.running(1)
     wrong = replace(healthy.state, tables=replace(healthy.state.tables, stalled_since=0.0))
     assert list(check_stall(wrong, []))
+
+
+def test_who_is_ready_again_and_has_to_go_in_that_step_was_available_for_a_moment() -> None:
+    """That is progress as any other; every step is checked."""
+    d = Deployment(2)
+    d.place("llm#1.0")
+    d.ready("llm#1.0")
+    d.unready("llm#1.0")
+    d.replace("llm#1.0", deadline_at=50.0)
+    d.ready("llm#1.0", at=50.0)
+    assert d.draining == ["llm#1.0"]
+    assert d.state.tables.progress_at == 50.0
+
+
+def test_who_is_found_prepared_with_another_user_config_has_not_come_forward() -> None:
+    """It is prepared anew in that step, so that nobody could go for it."""
+    d = Deployment.running(2, hand_over="prepared", max_surge=1)
+    d.change(version="2")
+    successor = newcomer(d)
+    d.place(successor)
+    d.processes[successor].prepared = True  # while the controller was away
+    d.restart()
+    d.wait(1.0)
+    for replica_id in sorted(set(d.state.replicas) - {successor}):
+        d.report(replica_id)
+    d.report(successor, config_id="older")
+    assert d.sent(PrepareReplica)[-1].replica_id == successor
+    assert d.state.tables.progress_at == 0.0

@@ -782,6 +782,7 @@ def test_who_moves_into_a_starved_rank_while_it_stands_on_bundles_that_it_is_to_
     d.die(A)
     d.change(placement=None)
     d.stopped(C)
+    d.find_no_room()
     d.wait(60.0)
     assert d.ranks == {B: 0}
     d.settle()

@@ -20,6 +20,12 @@ def build(
         Path | None,
         typer.Option("--output-path", "-o", metavar="FILE", help="Write to this file.  [default: print]", show_default=False),
     ] = None,
+    app_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--app-dir", "-d", metavar="DIR", help="Where modules are looked for first. [default: here]", show_default=False
+        ),
+    ] = None,
 ) -> None:
     """Write a config file of applications: each deployment with the options that its code gives it.
 
@@ -35,5 +41,7 @@ def build(
     Exit status: 0 written, 2 bad input.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     from executors.cli.build import build
+    from executors.cli.run_options import app_dir_first
 
+    app_dir_first(app_dir)
     build(targets, output)

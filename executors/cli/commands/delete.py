@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from executors.cli.backends import Address, Backend, Executor, choose
+from executors.cli.backends import Address, AsJson, Backend, Executor, Namespace, choose
 
 
 def delete(
@@ -18,9 +18,10 @@ def delete(
         float | None,
         typer.Option("--timeout", metavar="SECONDS", min=0.0, help="Wait no longer; the deletion goes on.", show_default=False),
     ] = None,
-    namespace: Annotated[str | None, typer.Option(help="Of the controller. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
+    namespace: Namespace = None,
     address: Address = None,
     executor: Executor = Backend.RAY,
+    as_json: AsJson = False,
 ) -> None:
     """Delete an application with all its deployments, or one deployment, and wait until its replicas are gone.
 
@@ -34,6 +35,6 @@ def delete(
     Exit status: 0 deleted, 1 not within the time-out, 2 nothing has that name, or nothing runs.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     choose(executor, address)
-    from executors.cli.verbs import delete
+    from executors.cli.verbs import Said, delete
 
-    delete(name, namespace, timeout_s, executor)
+    delete(Said(namespace, executor, as_json), name, timeout_s)

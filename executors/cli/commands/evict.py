@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from executors.cli.backends import Address, Backend, Executor, choose
+from executors.cli.backends import Address, AsJson, Backend, Executor, Namespace, choose
 
 
 def evict(
@@ -17,9 +17,10 @@ def evict(
     keep: Annotated[
         str, typer.Option(metavar="WARM|COLD", help="WARM: the weights stay in the node's memory if there is room.")
     ] = "WARM",
-    namespace: Annotated[str | None, typer.Option(help="Of the controller. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
+    namespace: Namespace = None,
     address: Address = None,
     executor: Executor = Backend.RAY,
+    as_json: AsJson = False,
 ) -> None:
     """Take the weights of a deployment with residency off the GPUs, or those of one replica.
 
@@ -33,6 +34,6 @@ def evict(
     Exit status: 0 taken, 2 nothing has that name, it has no residency, or nothing runs.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     choose(executor, address)
-    from executors.cli.verbs import evict
+    from executors.cli.verbs import Said, evict
 
-    evict(name, keep, namespace, executor)
+    evict(Said(namespace, executor, as_json), name, keep)

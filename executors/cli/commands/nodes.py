@@ -1,10 +1,10 @@
-"""`rankcore cordon`, `uncordon`, `drain` and `replace`: their arguments and their help."""
+"""`rankcore cordon`, `uncordon`, `drain`, `replace` and `stop`: their arguments and their help."""
 
 from typing import Annotated
 
 import typer
 
-from executors.cli.backends import Address, Backend, Executor, choose
+from executors.cli.backends import Address, AsJson, Backend, Executor, Namespace, choose
 
 Node = Annotated[
     str,
@@ -12,7 +12,9 @@ Node = Annotated[
         metavar="NODE", help="Its id, the beginning of its id, or its address; local: its name.", show_default=False
     ),
 ]
-Namespace = Annotated[str | None, typer.Option(help="Of the controller. [default: $RANKCORE_NAMESPACE or rankcore]")]
+
+
+Replicas = Annotated[list[str], typer.Argument(metavar="REPLICA...", help="Their ids.", show_default=False)]
 
 
 def _length(text: str) -> float:
@@ -32,7 +34,13 @@ Deadline = Annotated[
 ]
 
 
-def cordon(node: Node, namespace: Namespace = None, address: Address = None, executor: Executor = Backend.RAY) -> None:
+def cordon(
+    node: Node,
+    namespace: Namespace = None,
+    address: Address = None,
+    executor: Executor = Backend.RAY,
+    as_json: AsJson = False,
+) -> None:
     """Let no new replica come to a node, of whichever deployment. Those that are there stay.
 
     It lasts until the node is uncordoned or gone, also when the controller is restarted.
@@ -44,12 +52,18 @@ def cordon(node: Node, namespace: Namespace = None, address: Address = None, exe
     Exit status: 0 stored, 2 no node or several are called so, or nothing runs.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     choose(executor, address)
-    from executors.cli.verbs import tell_of_node
+    from executors.cli.verbs import Said, of_node
 
-    tell_of_node("cordon", node, namespace, executor)
+    of_node(Said(namespace, executor, as_json), "cordon", node)
 
 
-def uncordon(node: Node, namespace: Namespace = None, address: Address = None, executor: Executor = Backend.RAY) -> None:
+def uncordon(
+    node: Node,
+    namespace: Namespace = None,
+    address: Address = None,
+    executor: Executor = Backend.RAY,
+    as_json: AsJson = False,
+) -> None:
     """Let replicas come to a node again: its cordon or drain is over. Those that were told to stop still stop.
 
     \b
@@ -59,9 +73,9 @@ def uncordon(node: Node, namespace: Namespace = None, address: Address = None, e
     Exit status: 0 stored, 2 no node or several are called so, Ray itself drains it, or nothing runs.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     choose(executor, address)
-    from executors.cli.verbs import tell_of_node
+    from executors.cli.verbs import Said, of_node
 
-    tell_of_node("uncordon", node, namespace, executor)
+    of_node(Said(namespace, executor, as_json), "uncordon", node)
 
 
 def drain(
@@ -71,6 +85,7 @@ def drain(
     namespace: Namespace = None,
     address: Address = None,
     executor: Executor = Backend.RAY,
+    as_json: AsJson = False,
 ) -> None:
     """Have all replicas leave a node, each once its successor has a place on another, within max_unavailable.
 
@@ -86,17 +101,18 @@ def drain(
     Exit status: 0 stored, 2 bad input, no node or several are called so, or nothing runs.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     choose(executor, address)
-    from executors.cli.verbs import tell_of_node
+    from executors.cli.verbs import Said, of_node
 
-    tell_of_node("drain", node, namespace, executor, deadline_s=deadline, reason=reason)
+    of_node(Said(namespace, executor, as_json), "drain", node, deadline_s=deadline, reason=reason)
 
 
 def replace(
-    replicas: Annotated[list[str], typer.Argument(metavar="REPLICA...", help="Their ids.", show_default=False)],
+    replicas: Replicas,
     deadline: Deadline = None,
     namespace: Namespace = None,
     address: Address = None,
     executor: Executor = Backend.RAY,
+    as_json: AsJson = False,
 ) -> None:
     """Replace replicas, each by a successor with its rank that has a place before it goes, within max_unavailable.
 
@@ -109,6 +125,29 @@ def replace(
     Exit status: 0 taken, 2 bad input, one of them is not there (then none is replaced), it has residency, or nothing runs.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     choose(executor, address)
-    from executors.cli.verbs import replace
+    from executors.cli.verbs import Said, of_replicas
 
-    replace(replicas, deadline, namespace, executor)
+    of_replicas(Said(namespace, executor, as_json), "replace_replicas", replicas, deadline_s=deadline)
+
+
+def stop(
+    replicas: Replicas,
+    namespace: Namespace = None,
+    address: Address = None,
+    executor: Executor = Backend.RAY,
+    as_json: AsJson = False,
+) -> None:
+    """Stop replicas, whatever max_unavailable says; each is replaced, and its replacement has its rank.
+
+    Calls under way may finish first. `rankcore replace` waits for a successor before each goes, and `rankcore scale` makes them
+    fewer.
+
+    \b
+      rankcore stop 'my_app/Model#1.0'
+
+    Exit status: 0 taken, 2 one of them is not there (then none is stopped), or nothing runs.
+    """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
+    choose(executor, address)
+    from executors.cli.verbs import Said, of_replicas
+
+    of_replicas(Said(namespace, executor, as_json), "stop_replicas", replicas)

@@ -4,13 +4,18 @@ from typing import Annotated
 
 import typer
 
-from executors.cli.backends import Address, Backend, Executor, choose
+from executors.cli.backends import Address, AsJson, Backend, Executor, Namespace, choose
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Of a deployment, APP/DEPLOYMENT or bare.", show_default=False)]
-Namespace = Annotated[str | None, typer.Option(help="Of the controller. [default: $RANKCORE_NAMESPACE or rankcore]")]
 
 
-def restart(name: Name, namespace: Namespace = None, address: Address = None, executor: Executor = Backend.RAY) -> None:
+def restart(
+    name: Name,
+    namespace: Namespace = None,
+    address: Address = None,
+    executor: Executor = Backend.RAY,
+    as_json: AsJson = False,
+) -> None:
     """Replace every replica of a deployment once by one of the same version, without an outage.
 
     As an update does: at most max_unavailable at a time are out of service, max_surge are started early, and each
@@ -24,12 +29,18 @@ def restart(name: Name, namespace: Namespace = None, address: Address = None, ex
     Exit status: 0 taken, 2 nothing has that name, several deployments have it, it has residency, or nothing runs.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     choose(executor, address)
-    from executors.cli.verbs import roll
+    from executors.cli.verbs import Said, of_deployment
 
-    roll("restart", name, namespace, executor)
+    of_deployment(Said(namespace, executor, as_json), "restart", name)
 
 
-def pause(name: Name, namespace: Namespace = None, address: Address = None, executor: Executor = Backend.RAY) -> None:
+def pause(
+    name: Name,
+    namespace: Namespace = None,
+    address: Address = None,
+    executor: Executor = Backend.RAY,
+    as_json: AsJson = False,
+) -> None:
     """Let an update of a deployment reach no further rank.
 
     What starts already goes on; nobody else is stopped or reconfigured. Crashes are repaired and newcomers come meanwhile, each
@@ -43,9 +54,9 @@ def pause(name: Name, namespace: Namespace = None, address: Address = None, exec
     Exit status: 0 taken, 2 nothing has that name, several deployments have it, or nothing runs.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     choose(executor, address)
-    from executors.cli.verbs import roll
+    from executors.cli.verbs import Said, of_deployment
 
-    roll("pause", name, namespace, executor)
+    of_deployment(Said(namespace, executor, as_json), "pause", name)
 
 
 def _amount(text: str) -> int | str:
@@ -67,6 +78,7 @@ def promote(
     namespace: Namespace = None,
     address: Address = None,
     executor: Executor = Backend.RAY,
+    as_json: AsJson = False,
 ) -> None:
     """Let an update of a deployment reach so many replicas, those with the highest ranks.
 
@@ -80,12 +92,18 @@ def promote(
     Exit status: 0 taken, 2 bad input, nothing has that name, several deployments have it, or nothing runs.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     choose(executor, address)
-    from executors.cli.verbs import roll
+    from executors.cli.verbs import Said, of_deployment
 
-    roll("promote", name, namespace, executor, replicas)
+    of_deployment(Said(namespace, executor, as_json), "promote", name, replicas)
 
 
-def resume(name: Name, namespace: Namespace = None, address: Address = None, executor: Executor = Backend.RAY) -> None:
+def resume(
+    name: Name,
+    namespace: Namespace = None,
+    address: Address = None,
+    executor: Executor = Backend.RAY,
+    as_json: AsJson = False,
+) -> None:
     """Let an update that was paused, or held back by a partition, reach all ranks.
 
     \b
@@ -95,12 +113,18 @@ def resume(name: Name, namespace: Namespace = None, address: Address = None, exe
     Exit status: 0 taken, 2 nothing has that name, several deployments have it, or nothing runs.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     choose(executor, address)
-    from executors.cli.verbs import roll
+    from executors.cli.verbs import Said, of_deployment
 
-    roll("resume", name, namespace, executor)
+    of_deployment(Said(namespace, executor, as_json), "resume", name)
 
 
-def rollback(name: Name, namespace: Namespace = None, address: Address = None, executor: Executor = Backend.RAY) -> None:
+def rollback(
+    name: Name,
+    namespace: Namespace = None,
+    address: Address = None,
+    executor: Executor = Backend.RAY,
+    as_json: AsJson = False,
+) -> None:
     """Let a deployment go back to what was healthy last: its code and its user_config, in all ranks.
 
     For an update that stands still or does harm. Other options, and the number of replicas, stay as they are. An update that
@@ -113,9 +137,9 @@ def rollback(name: Name, namespace: Namespace = None, address: Address = None, e
     Exit status: 0 taken, 2 nothing else was healthy, nothing has that name, several deployments have it, or nothing runs.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     choose(executor, address)
-    from executors.cli.verbs import roll
+    from executors.cli.verbs import Said, of_deployment
 
-    roll("rollback", name, namespace, executor)
+    of_deployment(Said(namespace, executor, as_json), "rollback", name)
 
 
 def retry(
@@ -127,6 +151,7 @@ def retry(
     namespace: Namespace = None,
     address: Address = None,
     executor: Executor = Backend.RAY,
+    as_json: AsJson = False,
 ) -> None:
     """Try again now what failed: no back-off is waited for, and a version that was given up is rolled out again.
 
@@ -140,6 +165,6 @@ def retry(
     or nothing runs.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     choose(executor, address)
-    from executors.cli.verbs import roll
+    from executors.cli.verbs import Said, of_deployment
 
-    roll("retry", name, namespace, executor, ranks=tuple(rank or ()))
+    of_deployment(Said(namespace, executor, as_json), "retry", name, ranks=tuple(rank or ()))

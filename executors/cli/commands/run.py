@@ -22,6 +22,12 @@ def run(
             metavar="MODULE:APP", help="Where the application is: package.module:app or path/file.py:app.", show_default=False
         ),
     ],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY=VALUE]...", help="For APP, where it is a function that returns an application.", show_default=False
+        ),
+    ] = None,
     executor: Annotated[
         Backend, typer.Option(help="What replicas are: actors of a Ray cluster, or processes of this machine.")
     ] = Backend.RAY,
@@ -46,6 +52,31 @@ def run(
         str | None,
         typer.Option(help="Of the application, which replaces the one that has it. [default: MODULE:APP; local: default]"),
     ] = None,
+    runtime_env: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Ray's environment for it, as YAML; ray only.", show_default=False),
+    ] = None,
+    runtime_env_json: Annotated[
+        str | None, typer.Option(metavar="JSON", help="The same, as JSON; ray only.", show_default=False)
+    ] = None,
+    working_dir: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR|URI",
+            help="Its working_dir: a folder, or the URI of a .zip; ray only.",
+            show_default=False,
+        ),
+    ] = None,
+    app_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--app-dir", "-d", metavar="DIR", help="Where modules are looked for first. [default: here]", show_default=False
+        ),
+    ] = None,
+    reload: Annotated[
+        bool,
+        typer.Option("--reload", "-r", help="Deploy anew, without an outage, what changes in --app-dir, or here; ray only."),
+    ] = False,
     nodes: Annotated[
         list[str] | None,
         typer.Option(
@@ -59,7 +90,8 @@ def run(
 ) -> None:
     """Deploy an application, and show its ranks, nodes and states until Ctrl-C stops it.
 
-    APP is what `bind` returned, or a function that returns it.
+    APP is what `bind` returned, or a function that returns it. Such a function takes a dict of the KEY=VALUE that are given, or
+    the pydantic model that its argument is annotated with.
 
     With `--executor ray` it runs in the cluster that RAY_ADDRESS names, else in the one on this machine; where there is none,
     one is started that can be reached from this machine alone. What an earlier version of APP deployed, and this one does not
@@ -76,9 +108,15 @@ def run(
       rankcore run my_package.models:app --detach && rankcore status
       rankcore run examples/streaming_llm.py:app --route-prefix /llm --http-port 8080
       rankcore run my_package.models:app --executor local --node a --node b
+      rankcore run my_package.models:build size=large replicas=2 --reload
 
     Exit status: 0 stopped as asked, 1 it did not come up, 2 bad input, 130 interrupted while stopping.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
+    from executors.cli.run_options import app_dir_first, args_of, environment_of
+
+    args = args_of(arguments or ())
+    app_dir_first(app_dir)
+    environment = environment_of(runtime_env, runtime_env_json, working_dir)
     if executor is Backend.LOCAL:
         if detach or replace:
             raise typer.BadParameter(
@@ -86,12 +124,32 @@ def run(
             )
         if route_prefix is not None or http_port is not None:
             raise typer.BadParameter("--route-prefix and --http-port are for --executor ray: local replicas take no requests")
+        if environment is not None or reload:
+            raise typer.BadParameter("--runtime-env, --working-dir and --reload are for --executor ray")
         from executors.cli.run_local import run_locally
 
-        return run_locally(target, namespace or default_namespace(), journal, name, tuple(dict.fromkeys(nodes or ())))
+        return run_locally(target, namespace or default_namespace(), journal, name, tuple(dict.fromkeys(nodes or ())), args)
     if nodes:
         raise typer.BadParameter("--node is for --executor local: the nodes of a cluster are those that Ray has")
+    if reload and detach:
+        raise typer.BadParameter("--reload is for a command that stays: leave --detach out")
+    if reload and environment is not None and "working_dir" in environment:
+        raise typer.BadParameter("--reload cannot be had with a working_dir: replicas have the copy that was uploaded")
     choose_cluster(address)
-    from executors.cli.run import run
+    from executors.cli.run import RunAsked, run
 
-    run(target, namespace, journal, detach, replace, route_prefix, http_port, name)
+    run(
+        RunAsked(
+            target=target,
+            args=args,
+            namespace=namespace,
+            journal=journal,
+            detach=detach,
+            replace=replace,
+            route_prefix=route_prefix,
+            http_port=http_port,
+            name=name,
+            runtime_env=environment,
+            reload_of=(app_dir or Path()) if reload else None,
+        )
+    )

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from executors.cli.backends import Address, Backend, Executor, choose
+from executors.cli.backends import Address, AsJson, Backend, Executor, Namespace, choose
 
 
 def _number(text: str) -> int:
@@ -27,9 +27,10 @@ def scale(
     replicas: Annotated[
         int, typer.Argument(metavar="N", help="How many replicas are wanted.", parser=_number, show_default=False)
     ],
-    namespace: Annotated[str | None, typer.Option(help="Of the controller. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
+    namespace: Namespace = None,
     address: Address = None,
     executor: Executor = Backend.RAY,
+    as_json: AsJson = False,
 ) -> None:
     """Change how many replicas a deployment has; of one with residency: how many are on GPUs (HOT).
 
@@ -46,6 +47,6 @@ def scale(
     Exit status: 0 taken, 2 nothing has that name, several deployments have it, or nothing runs.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     choose(executor, address)
-    from executors.cli.verbs import scale
+    from executors.cli.verbs import Said, of_deployment
 
-    scale(name, replicas, namespace, executor)
+    of_deployment(Said(namespace, executor, as_json), "scale", name, replicas)

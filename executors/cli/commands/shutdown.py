@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from executors.cli.backends import Address, choose_cluster
+from executors.cli.backends import Address, AsJson, Backend, Executor, Namespace, choose
 
 
 def shutdown(
@@ -19,12 +19,15 @@ def shutdown(
             show_default=False,
         ),
     ] = None,
-    namespace: Annotated[str | None, typer.Option(help="Of the controller. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
+    namespace: Namespace = None,
     address: Address = None,
+    executor: Executor = Backend.RAY,
+    as_json: AsJson = False,
 ) -> None:
     """Delete all applications of a namespace, and end its proxies and its controller. The Ray cluster goes on.
 
-    Calls under way may finish first. What other namespaces have is not touched.
+    Calls under way may finish first. What other namespaces have is not touched. With `--executor local` the `rankcore run`
+    commands of the namespace end, as by Ctrl-C in each.
 
     \b
       rankcore shutdown
@@ -32,7 +35,7 @@ def shutdown(
 
     Exit status: 0 ended, 1 it was not meant, 2 nothing runs, or nobody is there to be asked and --yes is missing.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
-    choose_cluster(address)
+    choose(executor, address)
     from executors.cli.shutdown import shutdown
 
-    shutdown(yes, namespace, timeout_s)
+    shutdown(yes, namespace, timeout_s, executor, as_json)

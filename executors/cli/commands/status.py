@@ -41,8 +41,6 @@ def status(
 
     Exit status: 0 shown, 2 nothing runs or it cannot be reached, or nothing has that name.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
-    if watch and as_json:
-        raise typer.BadParameter("expected --watch or --json, found both")
     choose(executor, address)
     if executor is Backend.LOCAL and not watch:
         from executors.cli.status_local import status_locally
@@ -51,5 +49,5 @@ def status(
     from executors.cli import verbs
 
     if watch:
-        verbs.watch(namespace, name, executor)
+        verbs.watch(namespace, name, executor, as_json)
     verbs.status(namespace, as_json, name)

@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from time import perf_counter
 from typing import Any, NoReturn
 
 import grpc
@@ -21,12 +23,15 @@ from executors.ray_gpu.errors import (
 from executors.ray_gpu.grpc_proxy.capture import Method
 from executors.ray_gpu.http.proxy_app import named
 from executors.ray_gpu.http.refusals import retry_after_s, text_of, trace_of
+from executors.ray_gpu.logs.access import AccessLog
+from executors.ray_gpu.metrics.counts import ProxyCounts
 from executors.ray_gpu.requests import inputs
 from executors.ray_gpu.requests.call import Call, Wishes
 from executors.ray_gpu.requests.inputs import InputsToCome, no_more
 from executors.ray_gpu.requests.packing import About
 from executors.ray_gpu.requests.pieces import Body
 from executors.ray_gpu.requests.response import DeploymentResponseGenerator, answered_here
+from executors.ray_gpu.requests.tracing import TRACEPARENT, Span, tracer
 
 LOG = logging.getLogger(__name__)
 
@@ -77,15 +82,43 @@ class RequestStream:
             give(inputs.message(read))
 
 
+CODES: dict[object, str] = {each.value[0]: each.name for each in grpc.StatusCode}
+"""By the numbers that grpc's contexts keep."""
+
+
+class _Said:
+    """What a call turns out to be about."""
+
+    __slots__ = ("application", "deployment", "request_id", "span")
+
+    def __init__(self) -> None:
+        self.application = self.deployment = self.request_id = ""
+        self.span: Span | None = None
+
+    def begin_span(self, method: Method, said: Mapping[str, str]) -> str:
+        """Begin the call's span, where there are spans; returns what it carries on."""
+        if (tracing := tracer()) is None:
+            return ""
+        about = {"request_id": self.request_id, "deployment": self.deployment}
+        self.span = tracing.serves(f"{method.service}/{method.name}", said.get(TRACEPARENT, ""), about)
+        return self.span.traceparent
+
+
 class Service:
     """Answers the calls of all methods.
 
     Attributes:
         applications: Deployments by the application's name; None: not known yet.
+        access_log: Takes a line for each call; None: there are to be none.
+        counts: Of the calls that were answered.
     """
 
-    def __init__(self, router_of: Callable[[str], Any], request_timeout_s: float | None) -> None:
+    def __init__(
+        self, router_of: Callable[[str], Any], request_timeout_s: float | None, access_log: AccessLog | None = None
+    ) -> None:
         self.applications: Mapping[str, str] | None = None
+        self.access_log = access_log
+        self.counts = ProxyCounts()
         self._router_of = router_of
         self._request_timeout_s = request_timeout_s
 
@@ -94,35 +127,56 @@ class Service:
         if method.is_streaming:
 
             async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
-                call, request_id = await self._begin(method, request, context)
-                try:
-                    async for item in DeploymentResponseGenerator(call):
-                        yield method.write(item)
-                except Exception as error:
-                    await self._abort(context, method, request_id, error)
-                finally:
-                    call.cancel()
+                with self._noted(method, context) as about:
+                    call = await self._begin(method, request, context, about)
+                    try:
+                        async for item in DeploymentResponseGenerator(call):
+                            yield method.write(item)
+                    except Exception as error:
+                        await self._abort(context, method, about.request_id, error)
+                    finally:
+                        call.cancel()
 
             takes = grpc.stream_stream_rpc_method_handler if method.takes_stream else grpc.unary_stream_rpc_method_handler
             return takes(stream)
 
         async def unary(request: Any, context: Any) -> Any:
-            call, request_id = await self._begin(method, request, context)
-            try:
-                return method.write(await answered_here(call))
-            except Exception as error:
-                await self._abort(context, method, request_id, error)
-            finally:
-                call.cancel()
+            with self._noted(method, context) as about:
+                call = await self._begin(method, request, context, about)
+                try:
+                    return method.write(await answered_here(call))
+                except Exception as error:
+                    await self._abort(context, method, about.request_id, error)
+                finally:
+                    call.cancel()
 
         takes = grpc.stream_unary_rpc_method_handler if method.takes_stream else grpc.unary_unary_rpc_method_handler
         return takes(unary)
 
-    async def _begin(self, method: Method, request: Any, context: Any) -> tuple[Call, str]:
+    @contextmanager
+    def _noted(self, method: Method, context: Any) -> Iterator["_Said"]:
+        """Count a call, and write it down where that is wanted, once it is over."""
+        began, about = perf_counter(), _Said()
+        self.counts.ongoing += 1
+        try:
+            yield about
+        finally:
+            self.counts.ongoing -= 1
+            latency_s, code = perf_counter() - began, context.code()
+            status = CODES.get(code, getattr(code, "name", "OK"))
+            path = f"/{method.service}/{method.name}"
+            self.counts.answered(about.application, about.deployment, path, status, latency_s)
+            if about.span is not None:
+                about.span.end("" if status == "OK" else status)
+            if self.access_log is not None:
+                self.access_log.note("GRPC", path, status, latency_s, about.request_id)
+
+    async def _begin(self, method: Method, request: Any, context: Any, noted: "_Said") -> Call:
         said = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
-        request_id = named(said.get(REQUEST_ID))
+        noted.request_id = request_id = named(said.get(REQUEST_ID))
         context.set_trailing_metadata(((REQUEST_ID, request_id),))
-        deployment = await self._deployment(said.get(APPLICATION), context)
+        noted.deployment = deployment = await self._deployment(said.get(APPLICATION), context)
+        noted.application = deployment.partition("/")[0]
         try:
             message = InputsToCome() if method.takes_stream else method.read(request)
         except Exception:
@@ -130,7 +184,7 @@ class Service:
         left_s = context.time_remaining()
         timeout_s = self._request_timeout_s if left_s is None else max(left_s, 0.001)
         model_id = said.get(MODEL, "")
-        about = About(request_id, model_id, method.is_streaming)
+        about = About(request_id, model_id, method.is_streaming, noted.begin_span(method, said))
         call = Call(method.name, about, Wishes(model_id=model_id, timeout_s=timeout_s))
         if method.takes_stream:
             call.source = RequestStream(request, method)
@@ -139,7 +193,7 @@ class Service:
             self._router_of(deployment).submit_here(call)
         except Exception as error:
             await self._abort(context, method, request_id, error)
-        return call, request_id
+        return call
 
     async def _deployment(self, application: str | None, context: Any) -> str:
         if self.applications is None:

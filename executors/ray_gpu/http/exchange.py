@@ -20,6 +20,7 @@ from executors.ray_gpu.requests.pieces import Body, dumped, loaded
 from executors.ray_gpu.requests.received import TELL_BYTES
 from executors.ray_gpu.requests.server import HTTP
 from executors.ray_gpu.requests.streams import ITEM_BYTES, weight_bytes
+from executors.ray_gpu.requests.tracing import TRACEPARENT, tracer
 
 LOG = logging.getLogger(__name__)
 
@@ -39,7 +40,11 @@ SCOPE_KEYS = (
     "type", "asgi", "http_version", "method", "scheme", "path", "raw_path", "query_string", "root_path", "headers", "client",
     "server", "subprotocols", "extensions",
 )  # fmt: skip
+SAID_STATUS = "rankcore.status"
+"""In the scope of a request: what its client was answered."""
 STARTS = ("http.response.start", "websocket.accept", "websocket.http.response.start")
+SWITCHED = 101
+"""The status of a websocket that was accepted."""
 MODEL_HEADER = b"serve_multiplexed_model_id"
 """As in Ray Serve."""
 
@@ -88,6 +93,19 @@ class Exchange:
 
     async def run(self, router: Submits) -> None:
         """Serve it to its end."""
+        if (tracing := tracer()) is None:
+            return await self._run(router)
+        scope, parent = self._scope, _header(self._scope, TRACEPARENT.encode())
+        name = f"{scope.get('method', 'WS')} {scope.get('root_path') or '/'}"
+        span = tracing.serves(name, parent, {"request_id": self._request_id, "url.path": scope["path"]})
+        self._call.about = self._call.about._replace(trace=span.traceparent)
+        try:
+            await self._run(router)
+        finally:
+            status = scope.get(SAID_STATUS)
+            span.end("" if status is not None and status < 500 else f"status {status}")
+
+    async def _run(self, router: Submits) -> None:
         try:
             first = await self._request()
             if first is None:
@@ -241,6 +259,7 @@ class Exchange:
             headers = [header for header in message.get("headers", ()) if header[0].lower() != b"x-request-id"]
             message["headers"] = [*headers, (b"x-request-id", self._request_id.encode())]
             self._begun = True
+            self._scope[SAID_STATUS] = message.get("status", SWITCHED)
         elif message["type"] == "websocket.close":
             self._begun = True  # a refusal, if it was not accepted
         await self._send(message)
@@ -395,6 +414,7 @@ class Exchange:
 
 async def refuse(scope: Message, send: Any, refusal: Refusal, request_id: str) -> None:
     """Answer with an error what was not answered yet: a websocket too, instead of accepting it."""
+    scope[SAID_STATUS] = refusal.status
     body = refusal.text.encode()
     headers = [
         (b"content-type", b"text/plain; charset=utf-8"),

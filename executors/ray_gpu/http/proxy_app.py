@@ -8,18 +8,25 @@ import ssl
 import uuid
 from collections.abc import Callable, Mapping
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 from executors.ray_gpu.errors import RayExecutorError
 from executors.ray_gpu.http.access import is_let_in
 from executors.ray_gpu.http.budget import OpenBodies
-from executors.ray_gpu.http.exchange import Exchange, Message, Submits, refuse
+from executors.ray_gpu.http.exchange import SAID_STATUS, Exchange, Message, Submits, refuse
 from executors.ray_gpu.http.options import HttpOptions
 from executors.ray_gpu.http.refusals import UNAUTHENTICATED, Refusal, refusal_of
+from executors.ray_gpu.logs.access import AccessLog
+from executors.ray_gpu.metrics.counts import ProxyCounts
 
 LOG = logging.getLogger(__name__)
 
 HEALTH, ROUTES = "/-/healthz", "/-/routes"
+FOUND = "rankcore.found"
+"""In the scope of a request: the prefix of its application, and the deployment."""
+CLIENT_LEFT = 499
+"""In place of the status of a request whose client has left before there was one."""
 REQUEST_ID_MAX = 128
 SHOWN_MAX = 200
 DRAINING = Refusal(503, "draining\n")
@@ -43,19 +50,43 @@ class ProxyApp:
         routes: Deployments by route prefix; None: not known yet.
         draining: Whether the proxy is about to end, which its health says.
         leaving: Whether its node is drained: its health says so, and whoever comes all the same is served.
+        access_log: Takes a line for each request; None: there are to be none.
+        counts: Of the requests that were answered.
     """
 
-    def __init__(self, options: HttpOptions, router_of: Callable[[str], Submits]) -> None:
+    def __init__(self, options: HttpOptions, router_of: Callable[[str], Submits], access_log: AccessLog | None = None) -> None:
         self.routes: Mapping[str, str] | None = None
         self.draining = False
         self.leaving = False
+        self.access_log = access_log
+        self.counts = ProxyCounts()
         self._options = options
         self._router_of = router_of
         self._open_bodies = OpenBodies(options.max_open_bodies_per_client)
 
     async def __call__(self, scope: Message, receive: Any, send: Any) -> None:
         """One request, or one websocket."""
-        path, request_id = scope["path"], request_id_of(scope)
+        began, request_id = perf_counter(), request_id_of(scope)
+        self.counts.ongoing += 1
+        try:
+            await self._serve(scope, receive, send, request_id)
+        finally:
+            self.counts.ongoing -= 1
+            self._note(scope, request_id, perf_counter() - began)
+
+    def _note(self, scope: Message, request_id: str, latency_s: float) -> None:
+        """A request is over: count it, and write it down where that is wanted. The proxy's own are none."""
+        path, status = scope["path"], str(scope.get(SAID_STATUS, CLIENT_LEFT))
+        if path in (HEALTH, ROUTES) and scope["type"] == "http":
+            return
+        method = scope.get("method", "WS")
+        route, deployment = scope.get(FOUND, ("", ""))
+        self.counts.answered(route, deployment, method, status, latency_s)
+        if self.access_log is not None:
+            self.access_log.note(method, path[:SHOWN_MAX], status, latency_s, request_id)
+
+    async def _serve(self, scope: Message, receive: Any, send: Any, request_id: str) -> None:
+        path = scope["path"]
         if self._options.bearer_token is not None and not self._lets_in(scope, self._options.bearer_token):
             return await self._refuse(scope, receive, send, UNAUTHENTICATED, request_id)
         if path in (HEALTH, ROUTES) and scope["type"] == "http":
@@ -66,7 +97,7 @@ class ProxyApp:
         if found is None:
             text = f"no application at {path[:SHOWN_MAX]}; GET {ROUTES} shows those that there are\n"
             return await self._refuse(scope, receive, send, Refusal(404, text), request_id)
-        prefix, deployment = found
+        prefix, deployment = scope[FOUND] = found
         base = self._options.root_path
         scope["root_path"] = base + ("" if prefix == "/" else prefix)
         if base:
@@ -143,7 +174,7 @@ def _load_certificates(config: Any) -> None:
         raise RayExecutorError(f"no TLS with {config.ssl_certfile} and {config.ssl_keyfile}: {error}{hint}") from None
 
 
-async def serve(app: ProxyApp, options: HttpOptions, sockets: list[Any]) -> Any:
+async def serve(app: Any, options: HttpOptions, sockets: list[Any]) -> Any:
     """Begin to serve; returns the server once it listens.
 
     Args:

@@ -156,6 +156,8 @@ class _Exchange:
         if self._complete:
             return  # it goes on after its end, which is nobody's business
         kind = message["type"]
+        if kind == "http.response.start":
+            self._window.status = message["status"]
         is_last = kind == "websocket.close" or (kind in BODIES and not message.get("more_body", False))
         if self._sends:
             self._pass_on(message)

@@ -8,6 +8,7 @@ import attrs
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.options import HttpOptions
+from executors.ray_gpu.messages import across_releases
 from executors.ray_gpu.serve_options import fields_of
 from executors.ray_gpu.worker.options import MemoryOptions
 
@@ -51,6 +52,7 @@ def _in_our_words(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
     return {renamed.get(name, name): value for name, value in left.items()}
 
 
+@across_releases
 @attrs.frozen(kw_only=True)
 class ProxyOptions:
     """Both protocols: proxies are where `http.location` says.
@@ -58,6 +60,7 @@ class ProxyOptions:
     Attributes:
         http: Also says on which nodes proxies are.
         grpc: None: no gRPC.
+        logging: How proxies log, as `logs.config.as_plain` has it; None: nobody has said.
 
     Raises:
         InvalidDeploymentError: Both have one port.
@@ -65,6 +68,7 @@ class ProxyOptions:
 
     http: HttpOptions = attrs.field(factory=HttpOptions)
     grpc: GrpcOptions | None = None
+    logging: dict[str, Any] | None = None
 
     def __attrs_post_init__(self) -> None:
         if self.grpc is not None and self.grpc.port == self.http.port:
@@ -74,4 +78,5 @@ class ProxyOptions:
     def of(cls, data: Mapping[str, Any]) -> "ProxyOptions":
         """What `attrs.asdict` made of them."""
         grpc = data["grpc"]
-        return cls(http=HttpOptions(**data["http"]), grpc=GrpcOptions(**grpc) if grpc is not None else None)
+        http = HttpOptions(**data["http"])
+        return cls(http=http, grpc=GrpcOptions(**grpc) if grpc is not None else None, logging=data.get("logging"))

@@ -8,6 +8,7 @@ import os
 import resource
 import socket
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -15,7 +16,11 @@ import ray
 from executors.ray_gpu import names
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.proxy_app import ProxyApp, serve
+from executors.ray_gpu.logs.config import UNASKED, from_plain
+from executors.ray_gpu.logs.process import log_from_here
 from executors.ray_gpu.messages import Ingress
+from executors.ray_gpu.metrics.of_requests import of_proxy
+from executors.ray_gpu.metrics.publisher import publish
 from executors.ray_gpu.os_processes import reap, started_at
 from executors.ray_gpu.proxies.options import ProxyOptions
 from executors.ray_gpu.requests.router import Router
@@ -45,12 +50,17 @@ class Proxy:
         self._namespace = namespace
         self._options = options
         self._loop = routing_loop()
-        self._app = ProxyApp(options.http, self._router)
+        address = ray.util.get_node_ip_address()
+        self._name = f"proxy@{address}"
+        who = {"component_name": "proxy", "component_id": address}
+        access = log_from_here(from_plain(options.logging) or UNASKED, "proxy", address, lambda: who)
+        self._app = ProxyApp(options.http, self._router, access)
         self._service: Service | None = None
         self._grpc: GrpcServer | None = None
         self._ingress: Ingress | None = None
         self._known = asyncio.Event()
         self._node_id = ray.get_runtime_context().get_node_id()
+        publish(self._app.counts, partial(of_proxy, "http", self._node_id, address))
         listening = await bound(options.http.host, options.http.port)
         self._following = asyncio.run_coroutine_threadsafe(self._follow(), self._loop)
         await self._there(self._wait_for_routes())
@@ -58,6 +68,10 @@ class Proxy:
         if options.grpc is not None:
             await self._there(self._serve_grpc(options.grpc))
         look_for_garbage_seldom()
+
+    def __repr__(self) -> str:
+        """What Ray calls it."""
+        return self._name
 
     async def describe(self) -> tuple[int, int | None, ProxyOptions, int]:
         """The process that serves, when it started in the system's ticks, what it was asked to serve, and its protocol."""
@@ -99,8 +113,9 @@ class Proxy:
         from executors.ray_gpu.grpc_proxy.server import GrpcServer
         from executors.ray_gpu.grpc_proxy.service import Service
 
-        self._service = Service(self._router, options.request_timeout_s)
+        self._service = Service(self._router, options.request_timeout_s, self._app.access_log)
         self._tell_service()
+        publish(self._service.counts, partial(of_proxy, "grpc", self._node_id, ray.util.get_node_ip_address()))
         self._grpc = GrpcServer(options, self._service)
         await self._grpc.start()
         await self._grpc.say_health(leaving=self._app.leaving)

@@ -85,7 +85,7 @@ class Wishes:
         key: Calls with one key go to one replica, as long as it is not overloaded; None: no key.
         model_id: To the replica that has the calls of this model, with `routing_policy="affinity"`; "": no model.
         timeout_s: From now until it has to be answered; None: it may take for ever.
-        keep_errors: What the user's code raises is an answer as any: of a broadcast, the other ranks are waited for.
+        keep_failures: Of a broadcast: a rank that fails has that for its answer, and the others are waited for.
     """
 
     rank: int | None = None
@@ -93,7 +93,7 @@ class Wishes:
     key: str | None = None
     model_id: str = ""
     timeout_s: float | None = None
-    keep_errors: bool = False
+    keep_failures: bool = False
 
 
 ANYWHERE = Wishes()
@@ -124,6 +124,7 @@ class Call:
         source: Has more input for the call, where it asks for it; None: there is none.
         statuses: Takes how the deployment stands meanwhile; None: nobody wants to know.
         request_id: Of the router that has it, and of no other.
+        arrived_at: At that router, on the clock of its loop.
     """
 
     __slots__ = (
@@ -133,6 +134,7 @@ class Call:
         "answer",
         "answers",
         "arguments",
+        "arrived_at",
         "method",
         "packed",
         "request_id",
@@ -151,6 +153,7 @@ class Call:
         self.answer = _AnswerFuture(self)
         self.answers: dict[int | None, Answer] = {}
         self.request_id = -1
+        self.arrived_at = 0.0
         self.stream: Sink | None = ReceivedStream() if about.stream else None
         self.source: Source | None = None
         self.statuses: StatusSink | None = None

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from ray.exceptions import RaySystemError, RayTaskError
 
+from executors.ray_gpu.requests.actors import worker_id
 from executors.ray_gpu.requests.call import Call, Fetched
 from executors.ray_gpu.requests.frames import (
     CALL,
@@ -109,7 +110,7 @@ class Channel:
 
     def __init__(self, replica_id: str, listener: Listener, find_actor: Callable[[], Awaitable[Any]]) -> None:
         self.replica_id = replica_id
-        self.key = key_of(replica_id, uuid.uuid4().hex)
+        self.key = key_of(replica_id, worker_id(), uuid.uuid4().hex)
         self.open = True
         self.is_lost = False
         self._grants: list[tuple[int, int]] = []
@@ -270,7 +271,7 @@ class Channel:
             return self._ended(call_id, REFUSED if is_wanted else END, b"")
         self._large_sent += 1
         try:
-            sent = actor.call_large.remote(self.key, call_id, call.method, tuple(call.about), call.arguments)
+            sent = actor.call_large.remote(self.key, call_id, call.method, call.about.sent, call.arguments)
             await asyncio.wrap_future(sent.future())
         except (RayTaskError, RaySystemError) as error:
             self._not_arrived(call_id)

@@ -5,7 +5,7 @@ All of it runs on the user's thread.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
@@ -72,6 +72,11 @@ class Connection:
     def has_results(self) -> bool:
         """Whether the caller has yet to get a result that is kept here."""
         return bool(self._results)
+
+    @property
+    def running(self) -> "Mapping[int, Running]":
+        """The calls that came by it and are under way."""
+        return self._running
 
     def feed(self, data: bytes) -> None:
         """Bytes have come in."""

@@ -33,6 +33,7 @@ from executors.ray_gpu.requests.pieces import PIECE_BYTES, Body, Pieces, bytes_o
 HEADER = struct.Struct("<QQB")
 NUMBER_BYTES = 8
 OF_TENURE = "!"
+OF_PROCESS = "."
 """Stands between the id of the replica and the rest of a connection's key."""
 CONNECTION = 0
 """Stands in place of a call's id where a frame is about the connection."""
@@ -120,11 +121,20 @@ def counted(body: Body) -> tuple[int, ...]:
     return struct.unpack(f"<{len(body) // NUMBER_BYTES}Q", bytes(body))
 
 
-def key_of(replica_id: str, name: str) -> str:
+def key_of(replica_id: str, worker_id: str, name: str) -> str:
     """The key of a connection to a replica. All that is said on it, and all actor calls for it, are for that replica alone: a
     worker whose next replica it reaches refuses it.
+
+    Args:
+        worker_id: What Ray calls the process that calls; "": it has no name there.
+        name: Of the connection, among those of that process.
     """
-    return f"{replica_id}{OF_TENURE}{name}"
+    return f"{replica_id}{OF_TENURE}{worker_id}{OF_PROCESS}{name}"
+
+
+def caller_of(key: str) -> str:
+    """What Ray calls the process that has a connection, by its key; "": that was not said."""
+    return key.rpartition(OF_TENURE)[2].rpartition(OF_PROCESS)[0]
 
 
 def replica_meant(key: str) -> str:

@@ -15,6 +15,7 @@ from executors.ray_gpu.requests.response import (
     DeploymentResponseGenerator,
 )
 from executors.ray_gpu.requests.routes import caller_of, known_caller_of
+from executors.ray_gpu.requests.tracing import tracer
 
 
 @attrs.frozen(kw_only=True)
@@ -151,17 +152,19 @@ class DeploymentHandle:
 
     def _begin(self, wishes: Wishes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         call = Call(self._options.method_name, self._about, wishes)
+        if (tracing := tracer()) is not None:
+            tracing.follow(call, f"{self._deployment} {call.method}")
         submit(call, (args, kwargs), caller_of(self._namespace, self._deployment))
         return call
 
     def broadcast(self, method_name: str, *args: Any, **kwargs: Any) -> DeploymentBroadcastResponse:
-        """Call a method of all ranks at once. What one of them raises ends no other; who dies meanwhile fails all of it.
+        """Call a method of all ranks at once. What one of them raises, or its death, ends no other.
 
         Example:
             handle.broadcast("reset_cache").results(timeout_s=10)
         """
         everybody = self.options(method_name=method_name, broadcast=True)
-        call = everybody._begin(attrs.evolve(everybody._wishes, keep_errors=True), args, kwargs)
+        call = everybody._begin(attrs.evolve(everybody._wishes, keep_failures=True), args, kwargs)
         return DeploymentBroadcastResponse(DeploymentResponse(call))
 
     def __getattr__(self, name: str) -> "DeploymentHandle":

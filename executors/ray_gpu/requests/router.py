@@ -24,9 +24,11 @@ from executors.ray_gpu.errors import (
     UnavailableError,
 )
 from executors.ray_gpu.messages import UNAVAILABLE, CallStatus, DeploymentNews, Routes, Seen, Version
+from executors.ray_gpu.metrics.counts import RouterCounts
 from executors.ray_gpu.requests.call import Answer, Call
 from executors.ray_gpu.requests.channel import Attempt, Channel
 from executors.ray_gpu.requests.frames import ERROR, PARTS, REFUSED
+from executors.ray_gpu.requests.packing import pack_error
 from executors.ray_gpu.requests.ways import Ways
 from rankcore import routing
 from rankcore.errors import RankcoreError
@@ -39,6 +41,7 @@ from rankcore.routing.commands import (
     Dispatch,
     Expire,
     Fail,
+    FailPart,
     Forget,
     Reject,
     Retry,
@@ -65,6 +68,7 @@ from rankcore.routing.events import (
     RoutingSpecChanged,
 )
 from rankcore.routing.spec import RoutingSpec
+from rankcore.routing.statuses import is_lifted_by
 
 
 class Router:
@@ -76,10 +80,12 @@ class Router:
         report_every_s: How often the controller wants to know how many calls wait; None: only where there is no replica.
         unserved: How many calls wait while there is no replica, as far as is known.
         when_unserved: Called when that has changed; None: nobody wants to know.
+        counts: Of the calls that it was given.
     """
 
     def __init__(self, namespace: str, deployment: str, node_id: str, loop: asyncio.AbstractEventLoop) -> None:
         self.gone = False
+        self.counts = RouterCounts()
         self._loop = loop
         self._core = routing.Router(RoutingSpec(name=deployment, by_credits=True), at=loop.time(), explains=False, opened=False)
         self._submitted: deque[Call] = deque()
@@ -152,7 +158,7 @@ class Router:
             return
         if self._gone_because is not None:
             return call.fail(copy(self._gone_because))
-        now = self._loop.time()
+        call.arrived_at = now = self._loop.time()
         call.request_id = next(self._ids)
         self._calls[call.request_id] = call
         wishes = call.wishes
@@ -162,6 +168,7 @@ class Router:
                 key=wishes.model_id or wishes.key,
                 rank=wishes.rank,
                 broadcast=wishes.broadcast,
+                keep_failures=wishes.keep_failures,
                 deadline=now + wishes.timeout_s if wishes.timeout_s is not None else None,
                 at=now,
             )
@@ -181,7 +188,7 @@ class Router:
     def learn(self, news: DeploymentNews) -> None:
         """The controller says what is new; what was overtaken by other news changes nothing."""
         if news.routes is not None and news.routes[0] > self.seen.routes:
-            if news.routes[0][0] > self.seen.status[0]:  # the controller that said so is gone, and the next has not yet
+            if is_lifted_by(self.seen.status, news.routes[0]):
                 self._refusal = ("", -math.inf)
                 self.seen = attrs.evolve(self.seen, refuses=False)
             self.seen = attrs.evolve(self.seen, routes=news.routes[0])
@@ -259,7 +266,7 @@ class Router:
             self._tell(RequestFailed(kind=FailureKind.REFUSED, reason="the replica did not take it", **self._of(attempt)))
             return
         attempt.call.answers[attempt.part] = Answer(kind, payload)
-        if kind == ERROR and not attempt.call.wishes.keep_errors:
+        if kind == ERROR:
             self._tell(RequestFailed(kind=FailureKind.RAISED, reason="the user's code raised", **self._of(attempt)))
         else:
             self._tell(RequestDone(**self._of(attempt)))
@@ -335,6 +342,10 @@ class Router:
 
     def _dispatch(self, command: Dispatch | Retry) -> None:
         call = self._calls[command.request_id]
+        if type(command) is Dispatch:
+            self.counts.waits.add(self._loop.time() - call.arrived_at)
+        else:
+            self.counts.retried += 1
         self._ways.current[command.replica_id].send(Attempt(call, command.attempt, command.part))
 
     def _stop(self, command: StopAttempt) -> None:
@@ -351,18 +362,30 @@ class Router:
         call = self._calls.pop(command.request_id)
         if command.kind is FailureKind.RAISED:
             call.finish(call.answers[command.part])
-        elif command.kind is None:
-            call.fail(self._gone_because or CallError(command.reason))
         else:
-            call.fail(ReplicaGoneError(command.reason))
+            if command.kind is not None:
+                self.counts.refuse("lost")
+            call.fail(self._error_of(command))
+
+    def _fail_part(self, command: FailPart) -> None:
+        if command.kind is not FailureKind.RAISED:
+            self._calls[command.request_id].answers[command.part] = Answer(*pack_error(self._error_of(command), ""))
+
+    def _error_of(self, command: Fail | FailPart) -> Exception:
+        if command.kind is None:
+            return self._gone_because or CallError(command.reason)
+        return ReplicaGoneError(command.reason)
 
     def _reject(self, command: Reject) -> None:
+        self.counts.refuse("overloaded")
         self._calls.pop(command.request_id).fail(OverloadedError(command.reason, command.retry_after_s))
 
     def _decline(self, command: Decline) -> None:
+        self.counts.refuse("unavailable")
         self._calls.pop(command.request_id).fail(UnavailableError(command.reason, command.retry_after_s))
 
     def _expire(self, command: Expire) -> None:
+        self.counts.refuse("deadline")
         self._calls.pop(command.request_id).fail(DeadlineError(command.reason))
 
     def _forget(self, command: Forget) -> None:
@@ -393,6 +416,7 @@ _CARRY_OUT: dict[type[Command], Callable[[Router, Any], None]] = {
     StopAttempt: Router._stop,
     Complete: Router._complete,
     Fail: Router._fail,
+    FailPart: Router._fail_part,
     Reject: Router._reject,
     Decline: Router._decline,
     Expire: Router._expire,

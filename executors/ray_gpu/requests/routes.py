@@ -7,11 +7,14 @@ one that is silent for a moment, and wait for it as long as they may whenever th
 import asyncio
 import atexit
 import threading
+from functools import partial
 from typing import Any
 
 import ray
 
 from executors.ray_gpu.errors import NotRunningError
+from executors.ray_gpu.metrics.of_requests import of_router
+from executors.ray_gpu.metrics.publisher import publish
 from executors.ray_gpu.requests.actors import connection
 from executors.ray_gpu.requests.call import Submits
 from executors.ray_gpu.requests.caller import CallingProcess
@@ -121,4 +124,5 @@ def router_of(namespace: str, deployment: str) -> Router:
             if namespace not in _processes:
                 _processes[namespace] = CallingProcess(namespace, cluster)
             asyncio.run_coroutine_threadsafe(_processes[namespace].add(deployment, router), loop)
+            publish(router, partial(of_router, deployment))
         return router

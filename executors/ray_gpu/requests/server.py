@@ -6,28 +6,38 @@ Replica processes import this. All of it runs on the user's thread.
 import asyncio
 import contextlib
 import inspect
+import logging
 import os
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import Any, Protocol
 
 from executors.private_folder import bound
-from executors.ray_gpu.errors import RayExecutorError, RemoteError, as_error
+from executors.ray_gpu.errors import CallCancelledError, RayExecutorError, RemoteError, as_error
+from executors.ray_gpu.metrics.counts import OK, ReplicaCounts
+from executors.ray_gpu.requests.actors import dead_among
 from executors.ray_gpu.requests.connection import Connection, Mailbox, SocketEnd
-from executors.ray_gpu.requests.frames import END, ERROR, ITEM, LARGE, REFUSED, WANT
+from executors.ray_gpu.requests.frames import END, ERROR, ITEM, LARGE, REFUSED, WANT, caller_of
 from executors.ray_gpu.requests.granting import Granting
 from executors.ray_gpu.requests.inputs import with_inputs
-from executors.ray_gpu.requests.packing import About, Arguments, pack_error, pack_item, pack_value
+from executors.ray_gpu.requests.packing import NOTHING_SAID, About, Arguments, pack_error, pack_item, pack_value
 from executors.ray_gpu.requests.pieces import Body
 from executors.ray_gpu.requests.request_context import RequestContext, enter
 from executors.ray_gpu.requests.streams import Window, is_stream, items
+from executors.ray_gpu.requests.tracing import Span, tracer
 from executors.ray_gpu.user_code import UserCode, traceback_of
+
+LOG = logging.getLogger(__name__)
 
 HTTP = "(http)"
 """In place of a method's name: the arguments are an HTTP request, or the beginning of a websocket."""
 CANCEL_S = 1.0
 """Calls that are cut off have so long to end, unless they are synchronous ones: those cannot be cancelled."""
+LOOK_S = 0.5
+"""How often a replica that drains asks which of its callers on other nodes are dead."""
 CONNECT_S = 30.0
 """How long an actor call waits for the connection that it names."""
 
@@ -43,14 +53,23 @@ class TakesAnswers(Protocol):
 
 
 class Running:
-    """A call that is under way."""
+    """A call that is under way.
 
-    __slots__ = ("_ask", "_input", "task", "unwanted", "window")
+    Attributes:
+        unwanted: Whether its caller has given it up.
+        ended_because: Why somebody else has ended it, of which its caller is told; None: nobody has.
+    """
 
-    def __init__(self, ask: Callable[[], None]) -> None:
+    __slots__ = ("_ask", "_input", "about", "began", "ended_because", "method", "task", "unwanted", "window")
+
+    def __init__(self, ask: Callable[[], None], method: str = "", about: About = NOTHING_SAID) -> None:
         self._ask = ask
         self._input: asyncio.Future[Body] | None = None
+        self.method = method
+        self.about = about
+        self.began = time.monotonic()
         self.unwanted = False
+        self.ended_because: str | None = None
         self.window: Window | None = None
         self.task: asyncio.Task[None] | None = None
 
@@ -59,6 +78,16 @@ class Running:
         if not self.unwanted and self.task is not None:
             self.unwanted = True
             self.task.cancel()
+
+    def end(self, why: str) -> None:
+        """Somebody else than its caller does not want it to go on."""
+        if not self.unwanted and self.ended_because is None and self.task is not None:
+            self.ended_because = why
+            self.task.cancel()
+
+    def error(self, raised: BaseException) -> BaseException:
+        """What its caller is told of what was raised."""
+        return raised if self.ended_because is None else CallCancelledError(self.ended_because)
 
     async def more_input(self) -> Body:
         """What the caller has besides the arguments, piece by piece. One piece is asked for at a time."""
@@ -89,12 +118,16 @@ class CallServer:
         accepting: Whether calls are run; they are refused before the start and once draining is over.
         under_way: How many are being run.
         on_error: Called with whatever user code raises; None: nobody wants to know.
+        dead_among: Says which processes are dead; see `actors`.
+        counts: Of the calls that have ended.
     """
 
     def __init__(self, user: UserCode, socket_path: str, max_ongoing_requests: int) -> None:
         self.accepting = False
         self.under_way = 0
         self.on_error: Callable[[BaseException], None] | None = None
+        self.dead_among = dead_among
+        self.counts = ReplicaCounts()
         self._user = user
         self._limit = max_ongoing_requests
         self._granting: Granting | None = None
@@ -125,12 +158,29 @@ class CallServer:
                 os.unlink(self._socket_path)
         for connection in tuple(self._connections.values()):
             connection.say_goodbye()
-        while self.under_way or any(
-            not each.has_parted or each.has_results or each.has_letters for each in self._connections.values()
-        ):
-            self._idle.clear()
-            await self._idle.wait()
+        looking = asyncio.get_running_loop().create_task(self._hang_up_on_the_dead())
+        try:
+            while self.under_way or any(
+                not each.has_parted or each.has_results or each.has_letters for each in self._connections.values()
+            ):
+                self._idle.clear()
+                await self._idle.wait()
+        finally:
+            looking.cancel()
         self.accepting = False
+
+    async def _hang_up_on_the_dead(self) -> None:
+        """Who has called from another node and is dead has no socket that would end: Ray is asked."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            callers = {key: worker_id for key in self._mailboxes if (worker_id := caller_of(key))}
+            try:
+                dead = await asyncio.to_thread(self.dead_among, set(callers.values())) if callers else set()
+            except Exception as error:  # Ray raises whatever its connection raises; it is asked again
+                LOG.debug("Ray does not say which callers are dead: %s", error)
+                continue
+            for key in [key for key, worker_id in callers.items() if worker_id in dead and key in self._mailboxes]:
+                self._mailboxes[key].hang_up()
 
     async def part_if_idle(self) -> bool:
         """Take no call any more, unless one is under way; says whether that is so."""
@@ -193,7 +243,7 @@ class CallServer:
         """What there is for a caller on another node."""
         return await self.mailbox(key).hear(heard)
 
-    async def call_large(self, key: str, call_id: int, method: str, arguments: Arguments, about: tuple[str, str, bool]) -> None:
+    async def call_large(self, key: str, call_id: int, method: str, arguments: Arguments, about: tuple[Any, ...]) -> None:
         """Begin a call that came by an actor call, since its arguments are large."""
         connection = await self._connection(key)
         if connection is not None:
@@ -219,6 +269,32 @@ class CallServer:
                     await self._joined.wait()
         return self._connections.get(key)
 
+    async def requests(self) -> list[dict[str, Any]]:
+        """The calls that are under way, the oldest first: as plain data, for other releases."""
+        now = time.monotonic()
+        found = [
+            {
+                "key": connection.key,
+                "call_id": call_id,
+                "method": running.method,
+                "request_id": running.about.request_id,
+                "model_id": running.about.model_id,
+                "stream": running.about.stream,
+                "age_s": now - running.began,
+            }
+            for connection in self._connections.values()
+            for call_id, running in connection.running.items()
+        ]
+        return sorted(found, key=lambda each: -each["age_s"])
+
+    async def end_request(self, key: str, call_id: int, why: str) -> bool:
+        """End a call that is under way, whose caller is told why; whether there is such a call."""
+        connection = self._connections.get(key)
+        running = connection.running.get(call_id) if connection is not None else None
+        if running is not None:
+            running.end(why)
+        return running is not None
+
     def limit(self, max_ongoing_requests: int) -> None:
         """Take so many calls at once from now on."""
         self._limit = max_ongoing_requests
@@ -233,7 +309,7 @@ class CallServer:
             connection.answer(call_id, REFUSED)
             return None
         self.under_way += 1
-        running = Running(partial(connection.say, call_id, WANT))
+        running = Running(partial(connection.say, call_id, WANT), method, about)
         running.task = asyncio.get_running_loop().create_task(self.run(connection, call_id, running, method, arguments, about))
         running.task.add_done_callback(partial(self._ended, connection, call_id, running))
         return running
@@ -242,6 +318,8 @@ class CallServer:
         self, connection: TakesAnswers, call_id: int, running: Running, method: str, arguments: Arguments, about: About
     ) -> None:
         """Run a call, and say there what it comes to."""
+        began, ended = perf_counter(), OK
+        span = self._span(method, about) if about.trace else None
         try:
             if about.request_id or about.model_id:
                 enter(RequestContext(about.request_id, about.model_id))
@@ -256,20 +334,50 @@ class CallServer:
                 kind, body = pack_value(result)
                 connection.answer(call_id, kind, body, result if kind == LARGE else None)
         except BaseException as error:
+            ended = type(error).__name__
             if self.on_error is not None:
                 self.on_error(error)
             if not running.unwanted:
                 # No name may keep it: it holds this frame, and the user's with all that is in them.
-                kind, body = pack_error(for_a_proxy(error) if method == HTTP else as_error(error), traceback_of(error))
+                told = running.error(error)
+                kind, body = pack_error(for_a_proxy(told) if method == HTTP else as_error(told), traceback_of(error))
+                del told
                 connection.answer(call_id, kind, body)
+        finally:
+            self._note(running, method, arguments, about, ended, perf_counter() - began)
+            if span is not None:
+                span.end("" if ended == OK else ended)
 
-    def _ended(self, connection: Connection, call_id: int, running: Running, _: "asyncio.Task[None]") -> None:
+    def _span(self, method: str, about: About) -> Span | None:
+        tracing, deployment = tracer(), self._user.code.deployment
+        if tracing is None:
+            return None
+        said = {"request_id": about.request_id, "deployment": deployment}
+        return tracing.serves(f"{deployment} {method}", about.trace, said)
+
+    def _note(self, running: Running, method: str, arguments: Arguments, about: About, ended: str, latency_s: float) -> None:
+        """A call has ended: count it, and write it down where that is wanted."""
+        access = self._user.access_log
+        if method != HTTP:
+            self.counts.ended("", ended, latency_s)
+            if access is not None:
+                access.note("CALL", method, ended, latency_s, about.request_id)
+            return
+        scope = arguments[0][0]
+        self.counts.ended(scope.get("root_path") or "/", ended, latency_s)
+        if access is not None:
+            said = running.window.status if running.window is not None and ended == OK else None
+            access.note(scope.get("method", "WS"), scope["path"], str(said or ended), latency_s, about.request_id)
+
+    def _ended(self, connection: Connection, call_id: int, running: Running, task: "asyncio.Task[None]") -> None:
         """A task that is cancelled before it begins does not run at all: what has to be done at the end is done here."""
         self.under_way -= 1
         self.granting.ended(connection.key)
         connection.ended(call_id)
         if running.unwanted:
             connection.answer(call_id, END)
+        elif running.ended_because is not None and task.cancelled():
+            connection.answer(call_id, *pack_error(CallCancelledError(running.ended_because), ""))
         self.look_whether_idle()
 
     async def _call(self, method: str, arguments: Arguments) -> Any:

@@ -19,9 +19,13 @@ class Window:
 
     Args:
         say: Sends a frame of this kind to the caller.
+
+    Attributes:
+        status: Of the HTTP response that these are pieces of; None: there is none yet.
     """
 
     def __init__(self, say: Callable[[int, Body], None]) -> None:
+        self.status: int | None = None
         self._say = say
         self._left_bytes = WINDOW_BYTES
         self._opened = asyncio.Event()

@@ -80,6 +80,10 @@ class WorkerActor:
         self._newest: Load | Leave | None = None
         self._granted: Load | None = None
 
+    def __repr__(self) -> str:
+        """What Ray calls it until it is a replica: see `logs.shown_name`."""
+        return self._worker.worker_id
+
     # -- what the controller asks of the process
 
     async def watch(self) -> None:
@@ -198,6 +202,14 @@ class WorkerActor:
     async def load(self) -> int:
         """How many calls are under way."""
         return 0 if self._tenure is None else await self._tenure.load()
+
+    async def requests(self) -> list[dict[str, Any]]:
+        """As `Replica.requests`."""
+        return [] if self._tenure is None else await self._tenure.requests()
+
+    async def end_request(self, key: str, call_id: int, why: str) -> bool:
+        """As `Replica.end_request`."""
+        return self._tenure is not None and await self._tenure.end_request(key, call_id, why)
 
     # -- what callers on other nodes ask, and all whose arguments or results are large; of the tenure that the key names
 

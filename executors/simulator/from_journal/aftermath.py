@@ -40,6 +40,8 @@ LEFT_OUT: dict[type, str] = {
 """What a scenario could not repeat in another course of events, or what the core makes of it need not be repeated."""
 
 
+SHORTEST_S = 0.001
+"""What a scenario has no 0 for."""
 OUTAGE_MAX_S = 5.0
 """A controller with nothing to do writes nothing: that its last line is old does not say that it was away so long."""
 
@@ -59,13 +61,17 @@ class Aftermath:
         self.left_out: Counter[str] = Counter()
         self.last_at = 0.0
         self._epoch = 0
-        self._lost: dict[NodeId, Plain] = {}
+        self._lost: dict[NodeId, tuple[float, Plain]] = {}
         self._cordoned: dict[NodeId, Plain] = {}
+        self._noticed: dict[NodeId, Plain] = {}  # those that are to be lost, whoever wants what
         self._unready: dict[ReplicaId, Plain] = {}
 
     def begin(self, states: Iterable[DeploymentState], at: float) -> None:
-        """The moment has come: what is cordoned or drained by then goes on so."""
+        """The moment has come: what is cordoned, drained or unready by then goes on so."""
         for state in states:
+            for replica_id, replica in state.replicas.items():
+                if replica.unready is not None:
+                    self._unready_from(at, state.spec.name, replica_id, {"replica_id": replica_id})
             for node_id, node in state.nodes.items():
                 if node.drain is not None:
                     self._cordon(
@@ -81,13 +87,11 @@ class Aftermath:
             case Recovered():
                 self._crashed(cause)
             case NodeLost():
-                if cause.node_id not in self._lost:
-                    self._lost[cause.node_id] = {"kind": "node_loss", "at": cause.at, "node": cause.node_id}
-                    self.faults.append(self._lost[cause.node_id])
+                self._lose(cause)
             case NodeChanged():
-                lost = self._lost.pop(cause.node_id, None) if cause.capacity else None
-                if lost is not None and cause.at > lost["at"]:
-                    lost["back_after_s"] = cause.at - lost["at"]
+                lost_at, lost = self._lost.pop(cause.node_id, (0.0, None)) if cause.capacity else (0.0, None)
+                if lost is not None and cause.at > lost_at:
+                    lost["back_after_s"] = cause.at - lost_at
             case NodeCordoned() | NodeDrainRequested():
                 self._cordon(cause)
             case NodeUncordoned():
@@ -110,15 +114,37 @@ class Aftermath:
         """Each deployment says so, and the controller crashed once."""
         if cause.epoch > self._epoch:
             self._epoch = cause.epoch
-            down_s = min(max(0.001, cause.at - self.last_at), OUTAGE_MAX_S)
+            down_s = min(max(SHORTEST_S, cause.at - self.last_at), OUTAGE_MAX_S)
             self.faults.append({"kind": "controller_crash", "at": max(0.0, cause.at - down_s), "restart_after_s": down_s})
+
+    def _lose(self, cause: NodeLost) -> None:
+        """Each deployment is told. What there was a final notice of was a preemption, of which this is the end."""
+        if cause.node_id in self._lost:
+            return
+        fault = self._noticed.pop(cause.node_id, None)
+        if fault is not None:
+            fault["notice_s"] = max(SHORTEST_S, cause.at - fault["at"])
+        else:
+            fault = {"kind": "node_loss", "at": cause.at, "node": cause.node_id}
+            self.faults.append(fault)
+        self._lost[cause.node_id] = cause.at, fault
+
+    def _notice(self, cause: NodeDrainRequested, deadline_at: float) -> None:
+        """A preemption: until the node is lost, it is thought to be lost at the deadline."""
+        fault = self._noticed.get(cause.node_id)
+        if fault is None:
+            fault = self._noticed[cause.node_id] = {"kind": "node_preemption", "at": cause.at, "node": cause.node_id}
+            self.faults.append(fault)
+        fault["notice_s"] = max(SHORTEST_S, deadline_at - fault["at"])
 
     def _cordon(self, cause: NodeCordoned | NodeDrainRequested) -> None:
         """Each deployment is told, and each controller again; only another deadline is news."""
+        if isinstance(cause, NodeDrainRequested) and cause.final and cause.deadline_at is not None:
+            return self._notice(cause, cause.deadline_at)
         fault: Plain = {"kind": "node_cordon", "at": cause.at, "node": cause.node_id}
         if isinstance(cause, NodeDrainRequested):
             left_s = cause.deadline_at - cause.at if cause.deadline_at is not None else None
-            fault |= {"kind": "node_drain"} | ({"deadline_s": max(0.001, left_s)} if left_s is not None else {})
+            fault |= {"kind": "node_drain"} | ({"deadline_s": max(SHORTEST_S, left_s)} if left_s is not None else {})
         known = self._cordoned.get(cause.node_id)
         if known is None or (fault["kind"] == "node_drain" and _until(fault) != _until(known)):
             self._cordoned[cause.node_id] = fault
@@ -137,11 +163,14 @@ class Aftermath:
         if was is None or now is None or now.told is None or (was.unready is None) is (now.unready is None):
             return
         if now.unready is not None:
-            fault = {"kind": "replica_unready", "at": cause.at, "deployment": after.spec.name, "rank": now.told.rank}
-            self._unready[cause.replica_id] = fault
-            self.faults.append(fault)
+            self._unready_from(cause.at, after.spec.name, cause.replica_id, {"rank": now.told.rank})
         elif (begun := self._unready.pop(cause.replica_id, None)) is not None:
             begun["for_s"] = cause.at - begun["at"]
+
+    def _unready_from(self, at: float, deployment: str, replica_id: ReplicaId, chosen: Plain) -> None:
+        fault: Plain = {"kind": "replica_unready", "at": at, "deployment": deployment, **chosen}
+        self._unready[replica_id] = fault
+        self.faults.append(fault)
 
     def _changed(self, cause: SpecChanged, before: DeploymentSpec) -> None:
         was, wanted = fields_of(before, CHANGEABLE), fields_of(cause.spec, CHANGEABLE)

@@ -108,7 +108,8 @@ class Lives:
         """A replica that lives already as the run begins, as far as it has acknowledged what it was told.
 
         What it was told besides reaches it again; of a start-up or reconfiguration that is under way, only the rest is
-        still to be done.
+        still to be done. One that takes no requests takes them again at its next check, unless a fault of the scenario keeps it
+        from that.
         """
         process = self._process(known.start)
         process.node, process.link.node_id = node, node.node_id
@@ -124,11 +125,12 @@ class Lives:
             if known.ready:
                 process.replica, _ = user_code_ended(replica, self._loop.now)
                 self._requests.accept(process.replica_id)
-                if known.unready is not None:  # nobody knows for how long
-                    process.unready = 1
-                    process.replica, _ = readiness_checked(process.replica, self._loop.now, known.unready)
                 if process.replica.ready:
                     process.ready_at = known.seen_at
+                if known.unready is not None:
+                    process.replica, _ = readiness_checked(process.replica, self._loop.now, known.unready)
+                    self.looks += 1
+                    self._loop.after(self._health.spec.health_check_period_s, self._look, process)
             else:
                 self._start_up(process, known.told)
         self._watch.holds(self._loop.now, process)

@@ -8,6 +8,7 @@ import attrs
 from executors.simulator.cluster.network import Link
 from executors.simulator.cluster.nodes import SimulatedNode
 from executors.simulator.replicas.pauses import Pauses
+from executors.waiting_for_room import NewsOfRoom
 from rankcore.commands import StartReplica
 from rankcore.replica.messages import Message
 from rankcore.replica.replica import ReplicaHalf
@@ -41,7 +42,7 @@ class SimulatedProcess:
         early: Messages that reached the node before the process was up, or while it hangs.
         stuck: Work that ought to be done by now, but for a hang.
         pauses: When it hung; None: it never did.
-        asked_again: How often it was asked for once more while it waited for room.
+        room: What was said of the room that it waits for.
         known_in_epoch: The controller's epoch that was told where it is; None: none was.
         ended: Whether it is over; what was scheduled for it no longer counts.
         draws: How many durations have been drawn for it.
@@ -62,7 +63,7 @@ class SimulatedProcess:
     early: list[Message] = attrs.Factory(list)
     stuck: list[Work] = attrs.Factory(list)
     pauses: Pauses | None = None
-    asked_again: int = 0
+    room: NewsOfRoom = attrs.Factory(NewsOfRoom)
     known_in_epoch: int | None = None
     ended: bool = False
     draws: int = 0

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from executors.engine.clusters import CLUSTER, ClusterRecovered
 from executors.engine.journal import Journal
-from executors.engine.loop import Loop
+from executors.engine.loop import ClusterLoop
 from executors.simulator.clock import EventLoop
 from executors.simulator.record.happenings import Failure, Story
 from rankcore.cluster import ApplicationSpec, ClusterState, ClusterStep
@@ -55,7 +55,7 @@ class Control:
 
     def __init__(self, loop: EventLoop, story: Story, effects: Effects) -> None:
         self.journal: Journal | None = None
-        self.machine: Loop[ClusterState, ClusterEvent, ClusterStep] | None = None
+        self.machine: ClusterLoop | None = None
         self.epoch = 0
         self._loop = loop
         self._story = story
@@ -82,7 +82,7 @@ class Control:
         records = tuple(self._records[each] for each in sorted(self._records))
         how = ClusterRecovered(records=records, at=self._loop.now, epoch=self.epoch, workers=dict(workers))
         first = how.step()
-        self.machine = Loop(CLUSTER, self, first.state)
+        self.machine = ClusterLoop(CLUSTER, self, first.state)
         self._is_busy = True
         self.machine.start(how, first, self.journal)
         self._followed(first)
@@ -150,7 +150,7 @@ class Control:
         finally:
             self._is_busy = False
 
-    def _deliver(self, machine: Loop[ClusterState, ClusterEvent, ClusterStep], event: ClusterEvent) -> None:
+    def _deliver(self, machine: ClusterLoop, event: ClusterEvent) -> None:
         before = machine.state
         step = machine.deliver(event)
         self._steps += 1

@@ -70,6 +70,7 @@ class WorkerProcess:
         short: The GPU that has not the room that it was to have there; None: all have.
         transfer: What it moves at the moment.
         is_copying: Whether that goes to CPU memory.
+        unready: How many faults keep it from taking requests.
     """
 
     worker_id: WorkerId
@@ -87,6 +88,7 @@ class WorkerProcess:
     transfer: Transfer | None = None
     is_copying: bool = False
     given: ReplicaId | None = None
+    unready: int = 0
 
     @property
     def tenure(self) -> ReplicaId | None:

@@ -25,7 +25,15 @@ from executors.simulator.residency.notebook import Noted
 from executors.simulator.residency.record import Span
 from executors.simulator.residency.world import ClusterWorld
 from executors.simulator.scenario.entries import id_of, shown
-from executors.simulator.scenario.faults import ControllerCrash, Fault, LoadFailure, MemoryShrinks, NodeLoss, ReplicaCrash
+from executors.simulator.scenario.faults import (
+    ControllerCrash,
+    Fault,
+    LoadFailure,
+    MemoryShrinks,
+    NodeLoss,
+    ReplicaCrash,
+    ReplicaUnready,
+)
 from executors.simulator.scenario.gpu_nodes import NodeShape
 from executors.simulator.scenario.model import Change, Scenario
 from executors.simulator.scenario.weights import GB
@@ -153,6 +161,9 @@ class ResidencyRun(Motion[Journal]):
                     loop.at(at + happens.back_after_s, world.bring_node_back, happens.node)
             case ReplicaCrash():
                 loop.at(at, world.crash, id_of(happens.deployment))
+            case ReplicaUnready():
+                loop.at(at, world.keep_from_requests, id_of(happens.deployment), happens.for_s)
+                self._latest = max(self._latest, at + (happens.for_s or 0.0))
             case LoadFailure():
                 loop.at(at, world.fail_loads, id_of(happens.deployment), happens.count)
             case MemoryShrinks():

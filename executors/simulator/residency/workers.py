@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Protocol
 
 import attrs
+from msgspec.structs import replace
 
 from executors.simulator.believers import Believers
 from executors.simulator.clock import EventLoop
@@ -25,8 +26,8 @@ from rankcore.cluster.events import ClusterEvent, MoveFailed, MoveFinished, Work
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.residency import WorkerId, deployment_of
 from rankcore.commands import AnnounceWorldSize, InitializeReplica, KillReplica, QueryReplica, ReconfigureReplica, StartReplica
-from rankcore.events import ReplicaMissing, ReplicaReady, ReplicaReconfigured, ReplicaReported
-from rankcore.replica.messages import WorkerMessage, worker_receive, worker_user_code_ended
+from rankcore.events import ReplicaMissing, ReplicaReady, ReplicaReconfigured, ReplicaReported, ReplicaUnready
+from rankcore.replica.messages import WorkerMessage, readiness_checked, worker_receive, worker_user_code_ended
 from rankcore.replica.replica import RunUserCode
 from rankcore.replica.worker import Worker, leave
 from rankcore.residency.commands import DropFromCpu, LoadToGpu, OffloadToCpu, UnloadFromGpu
@@ -147,6 +148,7 @@ class Workers:
         for reaction in reactions:
             if isinstance(reaction, RunUserCode):
                 worker.half, said = worker_user_code_ended(worker.half, reaction, now)
+                self._check_readiness(worker)  # before it says that it is up: it is not routed for a moment
                 for each in said:
                     self._say(worker, each)
             else:
@@ -157,7 +159,7 @@ class Workers:
             said = attrs.evolve(said, draining=True)
         if isinstance(said, ReplicaReady) and worker.is_hot:
             self._around.queues[worker.deployment].accept(said.replica_id)
-        if isinstance(said, ReplicaReady | ReplicaReported | ReplicaReconfigured | ReplicaMissing):
+        if isinstance(said, ReplicaReady | ReplicaUnready | ReplicaReported | ReplicaReconfigured | ReplicaMissing):
             self._tell(worker.node, said)
 
     def _report(self, worker: WorkerProcess, epoch: int) -> None:
@@ -399,16 +401,39 @@ class Workers:
         """The next loads of a deployment fail."""
         self._to_fail[deployment] = self._to_fail.get(deployment, 0) + count
 
+    def become_unready(self, worker: WorkerProcess) -> None:
+        """A replica takes no requests any more, which it says at once, or at the end of its start-up."""
+        worker.unready += 1
+        self._check_readiness(worker)
+
+    def become_ready(self, worker: WorkerProcess) -> None:
+        """What kept it from taking requests is over."""
+        worker.unready -= 1
+        self._check_readiness(worker)
+
+    def _check_readiness(self, worker: WorkerProcess) -> None:
+        if self._is_current(worker) and worker.half.replica is not None:
+            problem = "it takes no requests" if worker.unready else None
+            replica, news = readiness_checked(worker.half.replica, self._loop.now, problem)
+            worker.half = replace(worker.half, replica=replica)
+            for each in news:
+                self._say(worker, each)
+
     def shrink(self, node: GpuNode, gpu_bytes: int) -> None:
         """Somebody else takes memory of a node's GPUs, which is measured at once."""
         node.memory.capacity = [min(there, gpu_bytes) for there in node.memory.capacity]
         if node.up:
             self._measure(node)
 
-    def oldest(self, deployment: DeploymentId) -> WorkerProcess | None:
-        """The oldest worker of a deployment that is on GPUs, or on its way there; None: there is none."""
+    def oldest(self, deployment: DeploymentId, *, ready: bool = False) -> WorkerProcess | None:
+        """The oldest worker of a deployment that is on GPUs, or on its way there; None: there is none.
+
+        Args:
+            ready: Only one that takes requests, or will.
+        """
         phases = (Phase.LOADING, Phase.SERVING)
-        return next((each for each in self.live.values() if each.deployment == deployment and each.phase in phases), None)
+        there = (each for each in self.live.values() if each.deployment == deployment and each.phase in phases)
+        return next((each for each in there if not (ready and each.unready)), None)
 
     def believe_anew(self) -> None:
         """A controller comes back: what it finds double is its to repair."""

@@ -193,6 +193,18 @@ class ClusterWorld:
         self._tell_story("fault", f"{shown(worker.worker_id)} crashed on {worker.node.node_id}", worker.node.node_id)
         self.workers.die(worker, "its process died")
 
+    def keep_from_requests(self, deployment: DeploymentId, for_s: float | None) -> None:
+        """The oldest worker of a deployment that takes requests, or is to, takes none for a while, or for ever."""
+        worker, name = self.workers.oldest(deployment, ready=True), shown(deployment)
+        if worker is None:
+            self._tell_story("fault", f"a replica of {name} was to take no requests, but none is on a GPU")
+            return
+        lasts = f" for {for_s:g} s" if for_s is not None else ""
+        self._tell_story("fault", f"{shown(worker.worker_id)} takes no requests{lasts}", worker.node.node_id)
+        self.workers.become_unready(worker)
+        if for_s is not None:
+            self.loop.after(for_s, self.workers.become_ready, worker)
+
     def fail_loads(self, deployment: DeploymentId, count: int) -> None:
         """The next loads of a deployment fail."""
         name = shown(deployment)

@@ -62,7 +62,8 @@ class ReplicaUnready:
     """A replica takes no requests for a while, chosen as for replica_crash; it lives, and finishes those that it has.
 
     The first health check of its deployment after that finds out, and the first after `for_s` that it is over. One that comes
-    up, with a rank or without, may be hit too: the end of its start-up with a rank finds out.
+    up, with a rank or without, may be hit too: the end of its start-up with a rank finds out. With residency nobody waits for a
+    health check: it is told at once.
 
     Attributes:
         for_s: How long; None: for ever.
@@ -325,8 +326,8 @@ Fault: TypeAlias = (
     | ReplicaUnready
 )
 OF_WEIGHTS = (LoadFailure, MemoryShrinks)
-WITH_RESIDENCY = (ReplicaCrash, NodeLoss, ControllerCrash, *OF_WEIGHTS)
-"""What can happen to deployments whose weights may be COLD; a replica that crashes is then the oldest on GPUs."""
+WITH_RESIDENCY = (ReplicaCrash, ReplicaUnready, NodeLoss, ControllerCrash, *OF_WEIGHTS)
+"""What can happen to deployments whose weights may be COLD; whom it happens to is then the oldest replica on GPUs."""
 _PLANNED = (NodeCordon, NodeDrain, NodePreemption)
 _OF_CODE = (StartFailure, SlowStart, CrashAfterReady, ConfigFails)
 _OF_REPLICAS = (ReplicaCrash, ReplicaHang, ReplicaUnready)

@@ -19,6 +19,7 @@ from executors.simulator.scenario.faults import (
     FaultRate,
     FaultTrace,
     ReplicaCrash,
+    ReplicaUnready,
 )
 from executors.simulator.scenario.gpu_nodes import NodeList, NodeShape
 from executors.simulator.scenario.hardware import MEMORY_GB_MAX, NODES_MAX, NetworkModel, NodeGroup
@@ -314,8 +315,8 @@ class Scenario:
             if not isinstance(fault, WITH_RESIDENCY):
                 kinds = ", ".join(cls.kind for cls in WITH_RESIDENCY)
                 raise FieldProblem((*keys, "kind"), fault.kind, f"one of {kinds}, as deployments have residency")
-            if isinstance(fault, ReplicaCrash) and (fault.rank, fault.replica_id) != (None, None):
-                allowed = "neither rank nor replica_id: with residency the oldest crashes"
+            if isinstance(fault, ReplicaCrash | ReplicaUnready) and (fault.rank, fault.replica_id) != (None, None):
+                allowed = "neither rank nor replica_id: with residency it is the oldest"
                 raise FieldProblem((*keys, "rank"), fault.rank, allowed)
         elif isinstance(fault, OF_WEIGHTS):
             raise FieldProblem((*keys, "kind"), fault.kind, "another one, as no deployment has residency")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from rankcore.kernel import Violation
-from rankcore.routing.commands import FINAL, Complete, Decline, Dispatch, Expire, Reject, Retry
+from rankcore.routing.commands import FINAL, Complete, Decline, Dispatch, Expire, Fail, FailPart, Reject, Retry
 from rankcore.routing.events import (
     AvailabilityChanged,
     Event,
@@ -204,14 +204,21 @@ def _spec_keeps_the_line(old: RouterImage, new: RouterImage, event: Event, step:
 
 
 def _gathered(old: RouterImage, step: RouteStep) -> Iterable[Violation]:
-    """Q9: a broadcast is complete when all its parts are, one for each rank."""
+    """Q9: a broadcast is complete when all its parts are, one for each rank; what fails decides, or is kept."""
+    keeping = {each.request_id for each in old.requests if each.keeps_failures}
+    failed = [(command.request_id, command.part) for command in step.commands if isinstance(command, FailPart)]
     for command in step.commands:
+        kept = command.request_id in keeping if isinstance(command, (Fail, FailPart)) else None
+        if isinstance(command, FailPart) and not (kept and failed.count((command.request_id, command.part)) == 1):
+            yield Violation("Q9", f"{command} of a broadcast that does not keep failures, or twice")
+        if isinstance(command, Fail) and kept and command.kind is not None:
+            yield Violation("Q9", f"{command} of a broadcast that keeps failures")
         if not isinstance(command, Complete):
             continue
         parts = [each for each in old.requests if each.request_id == command.request_id and each.part is not None]
         if (command.parts or 0) != len(parts):
             yield Violation("Q9", f"{command} has {len(parts)} parts")
-        if sum(1 for part in parts if not part.answered) > 1:
+        if sum(1 for part in parts if not part.answered and (part.request_id, part.part) not in failed) > 1:
             yield Violation("Q9", f"{command} before all parts are there")
 
 
@@ -235,7 +242,7 @@ def _available(old: RouterImage, new: RouterImage, event: Event, step: RouteStep
 def _explained(old: RouterImage, new: RouterImage, step: RouteStep) -> Iterable[Violation]:
     """Q10: each answer and each dispatch has a note that says why, and late news changes nothing but the clock."""
     explained = {note.request_id for note in step.notes}
-    about = (Dispatch, Retry, *FINAL)
+    about = (Dispatch, Retry, FailPart, *FINAL)
     for command in step.commands:
         if isinstance(command, about) and command.request_id not in explained:
             yield Violation("Q10", f"{command} has no note that says why")

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from rankcore.book.slots import unplaced_since
+from rankcore.book.slots import roomless_since
 from rankcore.commands import Command, InitializeReplica, PrepareReplica, ReconfigureReplica, StartReplica, StopReplica
 from rankcore.events import (
     BundleLost,
@@ -196,11 +196,19 @@ class _CanonicalReader:
         )
 
     def lacking(self, rank: int, slot: Slot) -> int:
-        """For how long a slot has lacked a place, where something falls due because of that."""
+        """For how long a slot has lacked a place, or room, where something falls due because of that."""
         tables, after_s = self.whole.tables, self.whole.spec.scarcity_after_s
         if after_s is None or not (rank in tables.vacant or rank in tables.requested):
             return 0
-        return max(0, min(int(self.whole.clock) - int(unplaced_since(slot)), int(after_s)))
+        since = roomless_since(slot, tables.replicas.get(slot.holder or ""))
+        return max(0, min(int(self.whole.clock) - int(since), int(after_s)))
+
+    def waiting(self, replica: Replica) -> int:
+        """For how long it has found no room, as far as that counts; -1: nothing of the kind was said."""
+        since, after_s = replica.no_room_since, self.whole.spec.scarcity_after_s
+        if since is None or after_s is None:
+            return -1
+        return min(int(self.whole.clock) - int(since), int(after_s))
 
     def progress(self) -> tuple[int, bool] | None:
         """For how long an update with a deadline has not come forward, as far as that counts, and whether that was said."""
@@ -262,6 +270,7 @@ class _CanonicalReader:
             self.age(replica),
             self.readiness(replica),
             replica.unready is not None,
+            self.waiting(replica),
             self.moment(replica.readiness_at) if self.names.hears else 0,
             replica.leaving,
             replica.bundles,

@@ -44,7 +44,7 @@ from rankcore.testing.model.bounds import BUDGETS
 from rankcore.testing.model.process import fail, finish, look
 from rankcore.testing.model.steps import Told, recovered
 from rankcore.testing.model.world import LOST, RankWorld
-from rankcore.values import DEPLOY_FAILED, ReplicaId, age_key
+from rankcore.values import DEPLOY_FAILED, REQUESTED, ReplicaId, age_key
 
 TOTAL = len(BUDGETS)
 NOTICE_S = 2.0
@@ -99,12 +99,14 @@ def moves(world: RankWorld) -> Iterator[Move]:
 
 
 def _is_awaited(world: RankWorld, command: StartReplica) -> bool:
-    """Whether an update waits for this one to find a place: of others it changes nothing that they find none."""
-    replica, rollout = world.state.replicas.get(command.replica_id), world.state.tables.rollout
+    """Whether it changes anything that this one finds no room: that is new, and an update or a rank waits for its place."""
+    state, replica = world.state, world.state.replicas.get(command.replica_id)
     slot = replica.slot if replica is not None else None
-    if replica is None or slot is None or slot not in rollout.surging or slot in rollout.stoppable:
+    if replica is None or slot is None or replica.state is not REQUESTED:
         return False
-    return world.state.tables.slots[slot].successor == command.replica_id
+    if state.tables.slots[slot].successor == command.replica_id:
+        return slot not in state.tables.rollout.stoppable
+    return state.spec.scarcity_after_s is not None and replica.no_room_since is None
 
 
 def _may(world: RankWorld, name: str) -> bool:

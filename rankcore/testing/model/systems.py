@@ -164,6 +164,9 @@ SMALL: dict[str, Bounds] = {
         replicas=2, rooms=1, parking=True, updates=1, changes=1, total=1, max_surge=1, scarcity_after_s=2.0
     ),
     "scarce-restarts": Bounds(replicas=3, rooms=2, parking=True, restarts=1, scarcity_after_s=2.0),
+    "scarce-slow": Bounds(
+        replicas=2, nodes=2, rooms=1, parking=True, healthy=True, crashes=1, delays=3, total=4, scarcity_after_s=2.0
+    ),
     "scarce-packed": Bounds(replicas=2, nodes=2, rooms=1, healthy=True, node_losses=1, room_changes=1, scarcity_after_s=2.0),
     # an update that makes no progress, for a while or for good
     "stalled": Bounds(

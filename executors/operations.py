@@ -1,4 +1,4 @@
-"""What users may wish of deployments and replicas, in the words of the machine: the same for every executor.
+"""What operators may ask of deployments and replicas, in the words of the machine: the same for every executor.
 
 Who asks (an `api`) checks what it was given, and says which fields of the spec follow. Who is asked (a controller) makes of it
 an event for what there is, or refuses it in words that say what to do.

@@ -1,4 +1,4 @@
-"""A file of applications, in the schema of Ray Serve's config, and `residency`: read and checked, nothing is built.
+"""A file of applications, in the schema of Ray Serve's config, and what is ours: read and checked, nothing is built.
 
 applications:
   - name: shop
@@ -10,23 +10,29 @@ applications:
       - name: Chat
         max_ongoing_requests: 8
         residency: {weights: /models/chat, priority: 3}
+      - name: Sharded
+        static_placement: {placement_group: gpus, replica_bundle_mapping: {0: [0, 1], 1: [2, 3]}}
 """
 
 import difflib
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 from msgspec import Struct
 
 from executors.deployment_ids import DEFAULT_APPLICATION
 from executors.simulator.fields import shown
-from executors.simulator.scenario.errors import KeyPath, ScenarioError
+from executors.simulator.scenario.errors import KeyPath, ScenarioError, path_text
 from executors.simulator.scenario.textfile import read_text
-from executors.simulator.scenario.yamlfile import parse
+from executors.simulator.scenario.yamlfile import Lines, parse
 
+GRPC_SERVICES = ("grpc_servicer_functions", "servicer_functions")
+"""How Ray Serve, and how we call them."""
+MAPPINGS = ("residency", "static_placement")
+"""Options of deployments that a file has as mappings, and Python as objects."""
 FILES = (".yaml", ".yml", ".json")
 KINDS = {"object": "a mapping of names to values", "array": "a list", "str": "text", "null": "nothing"}
 """What msgspec calls a kind of value, and what people call it who write YAML."""
@@ -42,6 +48,7 @@ class ApplicationConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     route_prefix: str | None = None
     args: dict[str, Any] = {}
     runtime_env: dict[str, Any] = {}
+    logging_config: dict[str, Any] | None = None
     deployments: list[dict[str, Any]] = []
 
 
@@ -50,6 +57,8 @@ class AppsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     applications: list[ApplicationConfig]
     http_options: dict[str, Any] | None = None
+    grpc_options: dict[str, Any] | None = None
+    logging_config: dict[str, Any] | None = None
     proxy_location: str | None = None
 
     @property
@@ -58,24 +67,49 @@ class AppsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         where = {} if self.proxy_location is None else {"location": self.proxy_location}
         return {**(self.http_options or {}), **where} or None
 
+    @property
+    def grpc(self) -> dict[str, Any] | None:
+        """How proxies serve gRPC; None: as they do, also where no service is named: `serve build` writes such options."""
+        said = self.grpc_options or {}
+        return said if any(said.get(key) for key in GRPC_SERVICES) else None
+
 
 class AppsFile:
-    """A file that was read.
+    """What was read.
+
+    Args:
+        data: Plain data, as JSON has it.
+        source: Where it is from, for errors.
+        lines: Of its keys; None: it has none, and errors name keys alone.
 
     Attributes:
         config: What it says.
+
+    Raises:
+        ScenarioError: It is of another form; says where, what was found and what is allowed.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._source = str(path)
-        self._data, self._lines = parse(read_text(path), self._source)
+    def __init__(self, data: Any, source: str, lines: Lines | None = None) -> None:
+        self._data, self._source, self._lines = data, source, lines
         try:
-            self.config = msgspec.convert(self._data, AppsConfig, strict=True)
+            self.config = msgspec.convert(data, AppsConfig, strict=True)
         except msgspec.ValidationError as error:
             raise self._found_wrong(str(error)) from None
 
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """That of a path.
+
+        Raises:
+            ScenarioError: It cannot be read, or is of another form.
+        """
+        data, lines = parse(read_text(path), str(path))
+        return cls(data, str(path), lines)
+
     def problem(self, keys: KeyPath, text: str) -> ScenarioError:
-        """What is wrong at a place of the file, in one line."""
+        """What is wrong at a place of it, in one line."""
+        if self._lines is None:
+            return ScenarioError(f"{path_text(keys)}: {text}" if keys else f"{self._source}: {text}")
         return ScenarioError.at(text, self._source, self._lines.line_of(keys), keys or None)
 
     def _found_wrong(self, text: str) -> ScenarioError:
@@ -107,16 +141,25 @@ class AppsFile:
 
 
 def read_apps(path: Path, options: Iterable[str], environment: Iterable[str] | None = None) -> AppsFile:
-    """Read and check a file.
+    """Read and check a file; `options` and `environment` as of `checked`.
+
+    Raises:
+        ScenarioError: Names file, line and key, what was found and what is allowed.
+    """
+    return checked(AppsFile.read(path), options, environment)
+
+
+def checked(file: AppsFile, options: Iterable[str], environment: Iterable[str] | None = None) -> AppsFile:
+    """The same, if what its classes do not say of it is right too.
 
     Args:
         options: What it may say of a deployment beside its name.
         environment: What it may say of a `runtime_env`; None: anything.
 
     Raises:
-        ScenarioError: Names file, line and key, what was found and what is allowed.
+        ScenarioError: As `read_apps`.
     """
-    file, options = AppsFile(path), tuple(options)
+    options = tuple(options)
     names: list[str] = []
     for index, application in enumerate(file.config.applications):
         place: KeyPath = ("applications", index)
@@ -154,8 +197,9 @@ def _check_deployments(file: AppsFile, place: KeyPath, deployments: list[dict[st
         if not isinstance(name, str) or name in names:
             raise file.problem((*here, "name"), f"expected the name of a deployment, which occurs once, found {name!r:.80}")
         names.append(name)
-        if not isinstance(deployment.get("residency"), (dict, type(None))):
-            raise file.problem((*here, "residency"), f"expected a mapping, found {deployment['residency']!r:.80}")
+        for key in MAPPINGS:
+            if not isinstance(deployment.get(key), (dict, type(None))):
+                raise file.problem((*here, key), f"expected a mapping, found {deployment[key]!r:.80}")
 
 
 def _keys_of(path: str) -> KeyPath:

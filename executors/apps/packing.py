@@ -1,0 +1,117 @@
+"""From a file of applications that was read to what the controller takes; what is wrong is said with its place in the file."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from executors.apps.file import AppsFile, checked
+from executors.ray_gpu.building import OPTIONS, BuildError, WantedApplication, built
+from executors.ray_gpu.environment import known_fields
+from executors.ray_gpu.errors import InvalidDeploymentError
+from executors.ray_gpu.grpc_proxy.options import GrpcOptions
+from executors.ray_gpu.http.options import HttpOptions
+from executors.ray_gpu.packing import Package
+from executors.ray_gpu.proxies.options import chosen
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+T = TypeVar("T")
+LOGGING = "logging_config"
+
+
+def read(path: "Path") -> AppsFile:
+    """A file, read and checked.
+
+    Raises:
+        ScenarioError: Names file, line and key, what was found and what is allowed.
+    """
+    return checked(AppsFile.read(path), OPTIONS, known_fields())
+
+
+def of_data(data: object, source: str) -> AppsFile:
+    """The same of data that was parsed already; `source` is where it is from.
+
+    Raises:
+        ScenarioError: Names the key, what was found and what is allowed.
+    """
+    return checked(AppsFile(data, source), OPTIONS, known_fields())
+
+
+def http_of(file: AppsFile) -> HttpOptions | None:
+    """How proxies are to serve HTTP; None: as they do.
+
+    Raises:
+        ScenarioError: As `read`.
+    """
+    try:
+        return chosen(HttpOptions, file.config.http)
+    except InvalidDeploymentError as error:
+        place = ("proxy_location",) if "option location" in str(error) else ("http_options",)
+        raise file.problem(place, str(error)) from None
+
+
+def grpc_of(file: AppsFile) -> GrpcOptions | None:
+    """How proxies are to serve gRPC; None: as they do.
+
+    Raises:
+        ScenarioError: As `read`.
+    """
+    try:
+        return chosen(GrpcOptions, file.config.grpc)
+    except InvalidDeploymentError as error:
+        raise file.problem(("grpc_options",), str(error)) from None
+
+
+def packages_of(file: AppsFile, namespace: str, *, in_task: bool = False) -> tuple[Package, ...]:
+    """What is sent of its applications. The process is connected.
+
+    Args:
+        in_task: Whether users' code is imported in tasks on the cluster, and never here; else where an application has a
+            `runtime_env` alone.
+
+    Raises:
+        ScenarioError: As `read`.
+    """
+    packages: list[Package] = []
+    taken: dict[str, str] = {}
+    for index, each in enumerate(file.config.applications):
+        positions = {deployment["name"]: position for position, deployment in enumerate(each.deployments)}
+        options = [{key: value for key, value in deployment.items() if key != "name"} for deployment in each.deployments]
+        wanted = WantedApplication(
+            name=each.name,
+            import_path=each.import_path,
+            route_prefix=each.route_prefix,
+            args=each.args,
+            runtime_env=each.runtime_env,
+            logging_config=file.config.logging_config if each.logging_config is None else each.logging_config,
+            deployments=dict(zip(positions, options, strict=True)),
+        )
+        try:
+            of_this = built(wanted, namespace, in_task=in_task)
+        except BuildError as error:
+            if error.keys == (LOGGING,) and each.logging_config is None:
+                raise file.problem((LOGGING,), str(error)) from None
+            keys = ("applications", index, *(positions.get(str(key), key) for key in error.keys))
+            raise file.problem(keys, str(error).partition("\n")[0]) from None
+        for prefix in [package.route_prefix for package in of_this if package.route_prefix is not None]:
+            if prefix in taken:
+                allowed = f"expected one that application {taken[prefix]!r} does not have"
+                raise file.problem(("applications", index, "route_prefix"), f"{allowed}, found {prefix!r}")
+            taken[prefix] = each.name
+        packages += of_this
+    return tuple(packages)
+
+
+def placed(file: AppsFile, packages: tuple[Package, ...], act: Callable[[], T]) -> T:
+    """What it returns; what the cluster refuses of a file is said with the place in it that the error speaks of."""
+    try:
+        return act()
+    except InvalidDeploymentError as error:
+        names = [each.name for each in file.config.applications]
+        for package in packages:
+            place = "applications", names.index(package.code.app_name)
+            if package.route_prefix is not None and str(error).startswith(f"route_prefix {package.route_prefix!r} "):
+                raise file.problem((*place, "route_prefix"), str(error)) from None
+            if str(error).startswith(f"{package.spec.name} "):
+                raise file.problem((*place, "name"), str(error)) from None
+        raise

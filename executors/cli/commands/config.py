@@ -1,0 +1,31 @@
+"""`rankcore config`: its arguments and its help."""
+
+from typing import Annotated
+
+import typer
+
+from executors.cli.backends import Address, Backend, Executor, choose
+
+
+def config(
+    name: Annotated[str | None, typer.Argument(metavar="APP", help="Only this application.", show_default=False)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, in place of YAML.")] = False,
+    namespace: Annotated[str | None, typer.Option(help="Of the controller. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
+    address: Address = None,
+    executor: Executor = Backend.RAY,
+) -> None:
+    """Print what is in force, as a file of applications: to be kept, changed, and deployed again.
+
+    Each option is as it was wanted last, by a file, in Python or by a command such as `rankcore scale`. What is as it is
+    by default is left out, and so are passwords and tokens. Deploying what is printed changes nothing.
+
+    \b
+      rankcore config > apps.yaml
+      rankcore config shop --json
+
+    Exit status: 0 printed, 2 nothing runs, or nothing has that name.
+    """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
+    choose(executor, address)
+    from executors.cli.config import config
+
+    config(name, as_json, namespace, executor)

@@ -1,0 +1,108 @@
+"""How a replica or a proxy logs: the options, with the names that they have in Ray Serve."""
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import attrs
+
+from executors.ray_gpu.errors import InvalidDeploymentError
+
+TEXT, JSON = "TEXT", "JSON"
+STANDARD_ATTRS = tuple(sorted({*vars(logging.makeLogRecord({})), "asctime", "message"}))
+"""What Python knows of each record."""
+
+
+def _level(given: int | str) -> str:
+    """A level's name, as in Ray Serve: numbers that have one are taken too."""
+    names = logging.getLevelNamesMapping()
+    found = logging.getLevelName(given) if type(given) is int else given
+    if type(found) is not str or found not in names:
+        raise InvalidDeploymentError(f"LoggingConfig.log_level must be one of {', '.join(names)}, got {given!r:.80}")
+    return found
+
+
+def _encoding(given: Any) -> str:
+    found = getattr(given, "value", given)  # Ray Serve's is an enum
+    if found not in (TEXT, JSON):
+        raise InvalidDeploymentError(f"LoggingConfig.encoding must be {TEXT} or {JSON}, got {given!r:.80}")
+    return str(found)
+
+
+def _attributes(given: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InvalidDeploymentError(
+            f"LoggingConfig.additional_log_standard_attrs must be a list of names of attributes, got {given!r:.80}"
+        )
+    found = tuple(sorted(set(given)))
+    for each in found:
+        if each not in STANDARD_ATTRS:
+            allowed = ", ".join(STANDARD_ATTRS)
+            raise InvalidDeploymentError(
+                f"LoggingConfig.additional_log_standard_attrs may have {allowed}; {each!r:.80} is none of them"
+            )
+    return found
+
+
+def _of_type(kind: type, allowed: str) -> Any:
+    def check(_: Any, field: "attrs.Attribute[Any]", found: object) -> None:
+        if not isinstance(found, kind):
+            raise InvalidDeploymentError(f"LoggingConfig.{field.name} must be {allowed}, got {found!r:.80}")
+
+    return check
+
+
+@attrs.frozen(kw_only=True)
+class LoggingConfig:
+    """How a replica or a proxy logs.
+
+    Attributes:
+        encoding: "TEXT", or "JSON": one object a line.
+        log_level: What is less than that is left out: "DEBUG", "INFO", ...
+        logs_dir: Where the files go; None: to `rankcore` among the logs of Ray's session.
+        enable_access_log: Whether each request has a line of its own.
+        additional_log_standard_attrs: Attributes of Python's log records that each line has too.
+
+    Raises:
+        InvalidDeploymentError: One of them is not what it may be.
+    """
+
+    encoding: str = attrs.field(default=TEXT, converter=_encoding)
+    log_level: str = attrs.field(default="INFO", converter=_level)
+    logs_dir: str | None = attrs.field(default=None, validator=attrs.validators.optional(_of_type(str, "a folder's path")))
+    enable_access_log: bool = attrs.field(default=True, validator=_of_type(bool, "True or False"))
+    additional_log_standard_attrs: tuple[str, ...] = attrs.field(default=(), converter=_attributes)
+
+
+UNASKED = LoggingConfig(enable_access_log=False)
+"""Where nobody has said how to log: a line for each request takes time, so that it is written where it is asked for."""
+
+
+def logging_config_of(given: object) -> LoggingConfig | None:
+    """What a user gives: a `LoggingConfig`, ours or Ray Serve's, or a mapping of its fields; None stays None.
+
+    Raises:
+        InvalidDeploymentError: It is none of these, or has a field that there is not; says which there are.
+    """
+    if given is None or isinstance(given, LoggingConfig):
+        return given
+    dump = getattr(given, "model_dump", None)  # Ray Serve's is a pydantic model
+    fields = dump() if callable(dump) else given
+    there_are = [field.name for field in attrs.fields(LoggingConfig)]
+    if not isinstance(fields, Mapping):
+        raise InvalidDeploymentError(f"logging_config must be a LoggingConfig or a dict of its fields, got {given!r:.80}")
+    unknown = [name for name in fields if name not in there_are]
+    if unknown:
+        raise InvalidDeploymentError(f"logging_config has no {unknown[0]!r:.80}; there are: {', '.join(there_are)}")
+    return LoggingConfig(**fields)
+
+
+def as_plain(config: LoggingConfig | None) -> dict[str, Any] | None:
+    """What travels to other processes, which may be of another release; `from_plain` reads it."""
+    return attrs.asdict(config) if config is not None else None
+
+
+def from_plain(fields: Mapping[str, Any] | None) -> LoggingConfig | None:
+    """The config again; what is unknown here is left out."""
+    known = {field.name for field in attrs.fields(LoggingConfig)}
+    return LoggingConfig(**{name: each for name, each in fields.items() if name in known}) if fields is not None else None

@@ -1,0 +1,1 @@
+"""Metrics: counted in plain numbers where things happen, and published from a thread through Ray's own."""

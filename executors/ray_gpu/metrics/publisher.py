@@ -1,0 +1,176 @@
+"""Publishes what was counted, from a thread of its own, through Ray's metrics: a cluster's Prometheus has them with Ray's.
+
+    RANKCORE_METRICS=0           publishes nothing, and starts no thread
+    RANKCORE_METRICS_EVERY_S=5   how often; Ray's own interval (`metrics_report_interval_ms`, 10 s) comes on top
+
+What has not changed is not published again: Ray keeps the last value of each series for as long as its process lives. So a
+series whose thing is gone (a replica, a tenure) is published once more, as 0. An idle process costs one look in five seconds.
+"""
+
+import atexit
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import ray
+
+from executors.ray_gpu.metrics.catalogue import BY_NAME, COUNTER, HISTOGRAM
+from executors.ray_gpu.metrics.counts import LATENCY_MS, Latency
+
+LOG = logging.getLogger(__name__)
+
+EVERY_S = 5.0
+END_S = 2.0
+BOUNDS = (*(str(bound) for bound in LATENCY_MS), "+Inf")
+
+
+class Sample(NamedTuple):
+    """What one metric is at the moment.
+
+    Attributes:
+        labels: Values, in the order of the catalogue's names.
+        value: Of a counter, all since the beginning.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    value: float | Latency
+
+
+Source = Callable[[Any], Iterable[Sample]]
+"""What a thing is at the moment; it is asked as long as the thing is there."""
+Key = tuple[str, tuple[str, ...]]
+
+
+class Publisher:
+    """Keeps what was published last. One thread calls `publish`.
+
+    Args:
+        instrument: Makes the one of a name: an object that has `inc` or `set`.
+    """
+
+    def __init__(self, instrument: Callable[[str, bool, tuple[str, ...], str], Any]) -> None:
+        self._make = instrument
+        self._instruments: dict[str, tuple[Any, tuple[str, ...]]] = {}
+        self._sources: list[tuple[weakref.ref[Any], Source]] = []
+        self._published: dict[Key, float] = {}
+
+    def add(self, thing: object, source: Source) -> None:
+        """Ask of this thing too from now on, which is not kept."""
+        self._sources.append((weakref.ref(thing), source))
+
+    def publish(self) -> None:
+        """Publish what has changed."""
+        there: set[Key] = set()
+        for each in tuple(self._sources):
+            thing, source = each[0](), each[1]
+            if thing is None:
+                self._sources.remove(each)
+                continue
+            try:
+                for name, labels, value in source(thing):
+                    there.update(self._put(name, labels, value))
+            except Exception:  # a count of ours may change while it is read
+                LOG.debug("a source of metrics has failed", exc_info=True)
+        for key, value in tuple(self._published.items()):
+            if key not in there and not self._is_counter(key[0]):
+                if value:
+                    self._set(*key, 0.0)
+                del self._published[key]
+
+    def _put(self, name: str, labels: tuple[str, ...], value: float | Latency) -> Iterable[Key]:
+        if not isinstance(value, Latency):
+            self._set(name, labels, value)
+            return ((name, labels),)
+        counts, sum_ms = list(value.counts), value.sum_ms
+        total = 0
+        keys: list[Key] = []
+        for bound, count in zip(BOUNDS, counts, strict=True):
+            total += count
+            keys.append((f"{name}_bucket", (*labels, bound)))
+            self._set(*keys[-1], total)
+        for part, number in (("sum", sum_ms), ("count", total)):
+            keys.append((f"{name}_{part}", labels))
+            self._set(*keys[-1], number)
+        return keys
+
+    def _set(self, name: str, labels: tuple[str, ...], value: float) -> None:
+        key = name, labels
+        before = self._published.get(key)
+        if before == value or (before is None and not value and self._is_counter(name)):
+            return
+        instrument, keys = self._instrument(name)
+        tags = dict(zip(keys, labels, strict=True))
+        if self._is_counter(name):
+            if value < (before or 0.0):
+                return  # its source has begun again: it goes on once it has caught up
+            instrument.inc(value - (before or 0.0), tags)
+        else:
+            instrument.set(value, tags)
+        self._published[key] = value
+
+    def _is_counter(self, name: str) -> bool:
+        return name in BY_NAME and BY_NAME[name].kind == COUNTER
+
+    def _instrument(self, name: str) -> tuple[Any, tuple[str, ...]]:
+        found = self._instruments.get(name)
+        if found is None:
+            metric, keys = BY_NAME.get(name), tuple[str, ...]()
+            if metric is None:  # a part of a histogram
+                whole, _, part = name.rpartition("_")
+                metric = BY_NAME[whole]
+                assert metric.kind == HISTOGRAM, name
+                keys = ("le",) if part == "bucket" else ()
+            keys = (*metric.labels, *keys)
+            made = self._make(name, metric.kind == COUNTER, keys, metric.meaning)
+            found = self._instruments[name] = made, keys
+        return found
+
+
+def of_ray(name: str, is_counter: bool, keys: tuple[str, ...], meaning: str) -> Any:
+    """An instrument of Ray's."""
+    from ray.util.metrics import Counter, Gauge
+
+    return (Counter if is_counter else Gauge)(name, meaning, keys)
+
+
+def every_s() -> float:
+    """How often this process publishes; 0: never."""
+    if os.environ.get("RANKCORE_METRICS", "1") == "0":
+        return 0.0
+    return float(os.environ.get("RANKCORE_METRICS_EVERY_S", EVERY_S))
+
+
+_lock = threading.Lock()
+_publisher: Publisher | None = None
+_ends = threading.Event()
+
+
+def publish(thing: object, source: Source) -> None:
+    """Publish what the source says of a thing, as long as there is that; the first one of a process starts the thread."""
+    global _publisher
+    period_s = every_s()
+    if not period_s:
+        return
+    with _lock:
+        if _publisher is None:
+            _publisher = Publisher(of_ray)
+            thread = threading.Thread(target=_publish_on, args=(_publisher, period_s), name="metrics", daemon=True)
+            thread.start()
+            atexit.register(_end, thread)
+        _publisher.add(thing, source)
+
+
+def _publish_on(publisher: Publisher, period_s: float) -> None:
+    while not _ends.wait(period_s):
+        if ray.is_initialized():
+            publisher.publish()
+
+
+def _end(thread: threading.Thread) -> None:
+    """Before Ray's own exit: what calls a Ray that is torn down crashes the process."""
+    _ends.set()
+    thread.join(END_S)

@@ -1,0 +1,163 @@
+"""Calls that are under way, as their replicas know them, with their age; and the end of one, of which its caller is told.
+
+The controller knows of no call, and is asked for the replicas alone. Calls that still wait for a replica are their callers':
+`status()` counts them.
+"""
+
+import base64
+import binascii
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import attrs
+import ray
+from ray.exceptions import RayError, RayTaskError
+
+from executors.ray_gpu import names
+from executors.ray_gpu.api import status
+from executors.ray_gpu.errors import InvalidCallError, NoAnswerError, UnknownNameError
+from executors.ray_gpu.overview import DeploymentInfo, Status
+
+ANSWER_S = 3.0
+"""So long all replicas together may take: user code that holds up its loop holds up the answer too."""
+SHOWN = {"(http)": "HTTP"}
+"""What stands for a method where there is none."""
+CANCELLED = "an operator has cancelled this call"
+
+
+@attrs.frozen(kw_only=True)
+class CallUnderWay:
+    """One call that a replica runs.
+
+    Attributes:
+        id: For `cancel_request`.
+        deployment: Its full name.
+        method: Of the user's class; "HTTP": a request from outside, or a websocket.
+        request_id: For logs, as the client or the proxy has named it; "": nobody has.
+        age_s: Since the replica began it.
+    """
+
+    id: str
+    deployment: str
+    replica_id: str
+    method: str
+    request_id: str
+    model_id: str
+    stream: bool
+    age_s: float
+
+
+@attrs.frozen
+class CallsUnderWay:
+    """All of them, the oldest first.
+
+    Attributes:
+        silent: Replicas that have not answered.
+    """
+
+    calls: tuple[CallUnderWay, ...]
+    silent: tuple[str, ...]
+
+
+def requests_under_way(name: str | None = None, *, namespace: str | None = None) -> CallsUnderWay:
+    """Which calls replicas run now. Waits for 3 s at most.
+
+    Args:
+        name: Of an application or a deployment; None: of all.
+
+    Raises:
+        NotRunningError: There is no controller.
+        UnknownNameError: Nothing has the name.
+    """
+    found = status(namespace=namespace)
+    return calls_in(found if name is None else found.only(name))
+
+
+def calls_in(found: Status) -> CallsUnderWay:
+    """Those of the deployments of a status. The process is connected."""
+    asked, silent = {}, []
+    for deployment, replica_id, actor_name in _actors(found.deployments.values()):
+        try:
+            asked[_actor(actor_name, found.namespace).requests.remote()] = deployment, replica_id
+        except (ValueError, AttributeError):  # gone by now, or of an older release
+            silent.append(replica_id)
+    ready, late = ray.wait(list(asked), num_returns=len(asked), timeout=ANSWER_S) if asked else ([], [])
+    calls: list[CallUnderWay] = []
+    for each in ready:
+        deployment, replica_id = asked[each]
+        try:
+            calls += [_call(deployment, replica_id, data) for data in ray.get(each)]
+        except RayError:
+            silent.append(replica_id)
+    silent += [asked[each][1] for each in late]
+    return CallsUnderWay(tuple(sorted(calls, key=lambda call: -call.age_s)), tuple(sorted(silent)))
+
+
+def cancel_request(request: str, *, reason: str = CANCELLED, namespace: str | None = None) -> None:
+    """End a call: its task in the replica is cancelled, and its caller gets `CallCancelledError` with the reason.
+
+    A synchronous method cannot be cut off: it runs on, and nobody waits for it.
+
+    Args:
+        request: The `id` of a `CallUnderWay`.
+
+    Raises:
+        InvalidCallError: It is no such id.
+        UnknownNameError: There is no such call (any more).
+        NoAnswerError: The replica does not answer.
+    """
+    replica_id, key, call_id = _parts(request)
+    found = status(namespace=namespace)
+    there = {each: actor_name for _, each, actor_name in _actors(found.deployments.values())}
+    try:
+        actor = _actor(there.get(replica_id, ""), found.namespace)
+        is_there = ray.get(actor.end_request.remote(key, call_id, reason), timeout=ANSWER_S)
+    except TimeoutError:
+        raise NoAnswerError(f"replica {replica_id} has not answered within {ANSWER_S:g} s") from None
+    except RayTaskError:
+        raise
+    except (ValueError, AttributeError, RayError):
+        is_there = False
+    if not is_there:
+        raise UnknownNameError(f"there is no request {request!r:.80} under way (any more)")
+
+
+def _actors(infos: Iterable[DeploymentInfo]) -> Iterator[tuple[str, str, str]]:
+    """Deployment and id of each replica that is up, and the name of its actor."""
+    for info in infos:
+        workers = {each.replica_id: each.worker_id for each in info.workers}
+        for replica in info.replicas:
+            if replica.pid is None:
+                continue
+            each = replica.replica_id
+            worker_id = workers.get(each)
+            is_worker = info.has_residency and worker_id is not None
+            name = names.worker_name(str(worker_id)) if is_worker else names.actor_name(each.partition("#")[0], each)
+            yield info.name, each, name
+
+
+def _actor(name: str, namespace: str) -> Any:
+    return ray.get_actor(name, namespace=namespace)
+
+
+def _call(deployment: str, replica_id: str, data: dict[str, Any]) -> CallUnderWay:
+    parts = f"{replica_id}\n{data['key']}\n{data['call_id']}".encode()
+    return CallUnderWay(
+        id=base64.urlsafe_b64encode(parts).decode().rstrip("="),
+        deployment=deployment,
+        replica_id=replica_id,
+        method=SHOWN.get(data["method"], data["method"]),
+        request_id=data["request_id"],
+        model_id=data["model_id"],
+        stream=data["stream"],
+        age_s=data["age_s"],
+    )
+
+
+def _parts(request: str) -> tuple[str, str, int]:
+    try:
+        text = base64.b64decode(request.encode() + b"=" * (-len(request) % 4), b"-_", validate=True).decode()
+        replica_id, key, call_id = text.split("\n")
+        return replica_id, key, int(call_id)
+    except (ValueError, binascii.Error):
+        raise InvalidCallError(f"request must be an id that requests_under_way() gave, got {request!r:.80}") from None

@@ -1,0 +1,134 @@
+"""What readers are shown: what the controller said last. It is asked anew for all of them at once, at most twice a second.
+
+So ten thousand readers cost the controller as much as one does, and where nobody reads it is asked nothing. Whoever has written
+sees what came of it: a write ends what was said before it (`forget`).
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import ray
+from ray.exceptions import ActorDiedError, RayError
+
+from executors.ray_gpu import names
+from executors.ray_gpu.errors import NoAnswerError, NotRunningError
+from executors.ray_gpu.messages import Ingress
+from executors.ray_gpu.overview import Status
+from executors.ray_gpu.proxies.options import ProxyOptions
+
+FRESH_S = 0.5
+ANSWER_S = 10.0
+"""So long the controller may take; it is up again 30 s after it hangs, and whoever asks may ask again."""
+
+
+@attrs.frozen(eq=False)
+class ClusterSeen:
+    """What the controller said.
+
+    Attributes:
+        config: What is in force, as a file of applications says it.
+        node_id: Of the controller, and of this server.
+        asked_at: On this process's monotonic clock: nothing in it is older.
+        made: What was made of it for readers, by what made it.
+    """
+
+    status: Status
+    ingress: Ingress
+    proxies: ProxyOptions | None
+    config: dict[str, Any]
+    node_id: str
+    asked_at: float
+    made: dict[Any, bytes] = attrs.field(factory=dict)
+
+    def once(self, make: Callable[["ClusterSeen"], bytes]) -> bytes:
+        """What `make` makes of it, made for the first reader."""
+        if make not in self.made:
+            self.made[make] = make(self)
+        return self.made[make]
+
+
+class NothingRunsError(NotRunningError):
+    """There is no controller: nothing is deployed."""
+
+
+def controller_of(namespace: str) -> Any:
+    """Its handle. Blocks for a round trip.
+
+    Raises:
+        NothingRunsError: There is none.
+    """
+    try:
+        return ray.get_actor(names.CONTROLLER, namespace=namespace)
+    except ValueError:
+        raise NothingRunsError(f"nothing runs in namespace {namespace!r}: PUT applications, or run()") from None
+
+
+class ClusterView:
+    """On the REST server's loop.
+
+    Args:
+        find: The controller's handle; may block.
+        node_id: Of this server's node.
+    """
+
+    def __init__(self, find: Callable[[], Any], node_id: str) -> None:
+        self._find = find
+        self._node_id = node_id
+        self._controller: Any = None
+        self._seen: ClusterSeen | None = None
+        self._asking: asyncio.Task[ClusterSeen] | None = None
+
+    def forget(self) -> None:
+        """Somebody has changed something."""
+        self._seen, self._asking = None, None
+
+    async def look(self) -> ClusterSeen:
+        """What there is, half a second old at most.
+
+        Raises:
+            NotRunningError: There is no controller, or it does not answer.
+        """
+        if self._seen is not None and time.monotonic() - self._seen.asked_at < FRESH_S:
+            return self._seen
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.get_running_loop().create_task(self._ask())
+            self._asking.add_done_callback(_heard)
+        return await asyncio.shield(self._asking)
+
+    async def _ask(self) -> ClusterSeen:
+        this, asked_at = asyncio.current_task(), time.monotonic()
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                try:
+                    said = await self._answers()
+                except ActorDiedError:  # there may be another one, or none
+                    self._controller = None
+                    said = await self._answers()
+        except TimeoutError:
+            raise NoAnswerError(f"the controller has not answered within {ANSWER_S:g} s: ask again") from None
+        except RayError as error:
+            self._controller = None
+            raise NotRunningError(f"the controller is away: {' '.join(str(error).split())[:200]}") from None
+        seen = ClusterSeen(*said, self._node_id, asked_at)
+        if self._asking is this:
+            self._seen = seen
+        return seen
+
+    async def _answers(self) -> tuple[Status, Ingress, ProxyOptions | None, dict[str, Any]]:
+        if self._controller is None:
+            self._controller = await asyncio.to_thread(self._find)
+        controller = self._controller
+        asked = [controller.status.remote(), controller.ingress.remote(None), controller.proxy_options.remote()]
+        if hasattr(controller, "config"):  # one of an older release has none
+            asked.append(controller.config.remote())
+        status, ingress, proxies, *configs = await asyncio.gather(*asked)
+        return status, ingress, proxies, configs[0] if configs else {}
+
+
+def _heard(asking: "asyncio.Task[ClusterSeen]") -> None:
+    """What it raised is told to whoever waits; perhaps nobody does any more."""
+    if not asking.cancelled():
+        asking.exception()

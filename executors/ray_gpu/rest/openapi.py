@@ -1,0 +1,74 @@
+"""The OpenAPI description, made of the table of endpoints and of the kinds of their bodies and queries."""
+
+import json
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+import rankcore
+from executors.ray_gpu.rest.endpoints import RestEndpoint
+
+REFERENCE = "#/components/schemas/{name}"
+PROBLEM = {
+    "type": "object",
+    "properties": {"error": {"type": "string"}, "field": {"type": "string"}},
+    "required": ["error"],
+}
+PROBLEMS = {"401": "The token is wrong", "404": "There is none of that name", "422": "The field is not what it may be"}
+WRITES = {"PUT": {"412": "Another writer came first"}}
+
+
+def description(endpoints: Iterable[RestEndpoint]) -> dict[str, Any]:
+    """Of these."""
+    endpoints = tuple(endpoints)
+    kinds = {each.body for each in endpoints if each.body is not None and each.checks} | {each.query for each in endpoints}
+    ordered = sorted(kinds, key=lambda kind: kind.__name__)
+    schemas, components = msgspec.json.schema_components(ordered, ref_template=REFERENCE)
+    found = dict(zip(ordered, schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for each in endpoints:
+        paths.setdefault(each.path, {})[each.method.lower()] = _operation(each, found, components)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "rankcore", "version": rankcore.__version__},
+        "paths": paths,
+        "components": {
+            "schemas": {**components, "Problem": PROBLEM},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"token": []}, {}],
+    }
+
+
+def _operation(endpoint: RestEndpoint, schemas: dict[type[Any], Any], components: dict[str, Any]) -> dict[str, Any]:
+    of_path = re.findall(r"{(\w+)}", endpoint.path)
+    parameters = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in of_path]
+    query = components[endpoint.query.__name__].get("properties", {})
+    parameters += [{"name": name, "in": "query", "schema": schema} for name, schema in query.items()]
+    body = {} if endpoint.body is None else {"requestBody": _body(endpoint, schemas)}
+    problems = {**PROBLEMS, **WRITES.get(endpoint.method, {})}
+    refused = {"application/json": {"schema": {"$ref": REFERENCE.format(name="Problem")}}}
+    return {
+        "summary": endpoint.what,
+        "operationId": f"{endpoint.method.lower()}{re.sub(r'[^A-Za-z0-9]+', '_', endpoint.path)}".rstrip("_"),
+        "parameters": parameters,
+        **body,
+        "responses": {
+            "200": {"description": "Done"},
+            **{status: {"description": text, "content": refused} for status, text in problems.items()},
+        },
+    }
+
+
+def _body(endpoint: RestEndpoint, schemas: dict[type[Any], Any]) -> dict[str, Any]:
+    schema = schemas[endpoint.body] if endpoint.checks and endpoint.body is not None else {"type": "object"}
+    return {"content": {"application/json": {"schema": schema}}}
+
+
+@lru_cache(maxsize=1)
+def as_bytes(endpoints: tuple[RestEndpoint, ...]) -> bytes:
+    """As it is sent."""
+    return json.dumps(description(endpoints)).encode()

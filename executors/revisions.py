@@ -1,0 +1,40 @@
+"""The revision of what users want of a cluster: the same for the same wishes, another for any other; nothing has to be stored.
+
+Who has read what is in force, and decides by it what to write, says which revision that was. Where another writer has come
+first, the revision in force is another one, and the request is refused: nobody overwrites what they have not seen.
+
+What the load, the planner of weights or a rollback by itself decide is no wish: it changes no revision.
+"""
+
+import hashlib
+
+from executors.ray_gpu.errors import ConflictError
+from rankcore.cluster.records import Cause
+from rankcore.cluster.state import ClusterState, Entry
+from rankcore.codec import to_plain, write_object
+
+DIGITS = 12
+
+
+def revision_of(state: ClusterState) -> str:
+    """The revision in force."""
+    applications = {name: [each.ingress, each.route_prefix] for name, each in sorted(state.applications.items())}
+    deployments = {name: _wish(entry) for name, entry in sorted(state.deployments.items()) if not entry.deleting}
+    text = write_object({"applications": applications, "deployments": deployments})
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
+
+
+def check_revision(state: ClusterState, expected: str | None) -> None:
+    """Whether what is in force is what a writer has read; None: any will do.
+
+    Raises:
+        ConflictError: It is not.
+    """
+    if expected is not None and (found := revision_of(state)) != expected:
+        raise ConflictError(expected, found)
+
+
+def _wish(entry: Entry) -> object:
+    follows_load = entry.scaler is not None or entry.residency is not None
+    target = entry.target.replicas if entry.target.cause is Cause.USER and not follows_load else None
+    return [to_plain(entry.spec), target]

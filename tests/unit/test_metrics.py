@@ -1,0 +1,212 @@
+"""Metrics: the table and what is made of it, what is published of a count, and gaps of ranks."""
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from executors.ray_gpu.metrics import of_requests
+from executors.ray_gpu.metrics.catalogue import BY_NAME, CATALOGUE, COUNTER
+from executors.ray_gpu.metrics.counts import LATENCY_MS, Latency, ProxyCounts, ReplicaCounts
+from executors.ray_gpu.metrics.of_decisions import Gaps
+from executors.ray_gpu.metrics.publisher import Publisher, Sample
+from executors.ray_gpu.metrics.scrape import merged
+from executors.ray_gpu.serve_statuses import APPLICATION_NUMBERS, DEPLOYMENT_NUMBERS, DEPLOYMENTS
+from rankcore.commands import PublishRoutes
+
+DOCS = Path(__file__).parents[2] / "docs"
+SERIES = {series for metric in CATALOGUE for series in metric.series}
+
+
+class Instrument:
+    """In place of Ray's."""
+
+    def __init__(self, name, is_counter, keys, meaning):
+        self.values = {}
+        self.keys, self.said = keys, 0
+
+    def inc(self, value, tags):
+        key = tuple(tags[each] for each in self.keys)
+        self.values[key] = self.values.get(key, 0) + value
+        self.said += 1
+
+    def set(self, value, tags):
+        self.values[tuple(tags[each] for each in self.keys)] = value
+        self.said += 1
+
+
+class Thing:
+    """What a source speaks of."""
+
+
+@pytest.fixture
+def published():
+    made = {}
+
+    def make(name, *about):
+        made[name] = Instrument(name, *about)
+        return made[name]
+
+    return Publisher(make), made
+
+
+def test_the_page_and_the_dashboard_are_current():
+    spec = importlib.util.spec_from_file_location("make_metrics", DOCS / "make_metrics.py")
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    for path, make in made.MADE.items():
+        assert path.read_text() == make(), f"{path.name} is not current: make docs"
+
+
+def test_each_metric_that_the_dashboard_names_exists_and_each_has_a_panel():
+    panels = [each for each in json.loads((DOCS / "dashboard.json").read_text())["panels"] if each["type"] != "row"]
+    named = {name for each in panels for name in re.findall(r"ray_\w+", each["targets"][0]["expr"])}
+    assert named <= SERIES
+    assert {each["title"] for each in panels} == set(BY_NAME)
+    places = [(each["gridPos"]["x"], each["gridPos"]["y"]) for each in panels]
+    assert len(set(places)) == len(places), "none lies on another"
+
+
+def test_serves_names_and_labels_are_those_of_the_installed_ray_serve():
+    """Where its source spells them out; those of proxies are made of the protocol's name there."""
+    serve = pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install 'ray[serve]'")
+    source = "\n".join(path.read_text() for path in (Path(serve.__file__).parent / "_private").glob("**/*.py"))
+    for metric in CATALOGUE:
+        if metric.is_of_serve:
+            spelt = (
+                re.sub("(?<=_)(http|grpc)(?=_)", "{protocol_name}", metric.name) if metric.source == "proxy" else metric.name
+            )
+            assert f'"{spelt}"' in source, metric.name
+            after = source[source.index(f'"{spelt}"') :][:700]
+            tags = re.search(r"tag_keys=\(([^)]*)\)", after)
+            if tags is not None and metric.source in ("router", "proxy"):
+                assert set(re.findall(r'"(\w+)"', tags[1])) == set(metric.labels), metric.name
+
+
+def test_latency_buckets_are_those_of_ray_serve():
+    constants = pytest.importorskip("ray.serve._private.constants", reason="Ray Serve is not installed")
+    assert list(LATENCY_MS) == constants.DEFAULT_LATENCY_BUCKET_MS
+
+
+def test_only_what_has_changed_is_published_and_counters_grow_by_the_difference(published):
+    publisher, made = published
+    thing, total = Thing(), [3]
+    publisher.add(thing, lambda _: [Sample("rankcore_router_retries", ("llm", "default"), total[0])])
+    publisher.publish()
+    publisher.publish()
+    total[0] = 5
+    publisher.publish()
+    assert made["rankcore_router_retries"].values == {("llm", "default"): 5}
+    assert made["rankcore_router_retries"].said == 2, "once for each change"
+
+
+def test_a_histogram_is_its_cumulative_buckets_sum_and_count(published):
+    publisher, made = published
+    thing, latency = Thing(), Latency()
+    for seconds in (0.0005, 0.001, 0.0011, 1000.0):
+        latency.add(seconds)
+    publisher.add(thing, lambda _: [Sample("rankcore_step_time_ms", (), latency)])
+    publisher.publish()
+    buckets = made["rankcore_step_time_ms_bucket"].values
+    assert [buckets["1.0",], buckets["2.0",], buckets["600000.0",], buckets["+Inf",]] == [2, 3, 3, 4]
+    assert made["rankcore_step_time_ms_count"].values == {(): 4}
+    assert made["rankcore_step_time_ms_sum"].values[()] == pytest.approx(1000002.6)
+
+
+def test_a_gauge_of_what_is_gone_goes_to_zero_and_a_counter_stays(published):
+    publisher, made = published
+    thing = Thing()
+    sample = Sample("serve_replica_processing_queries", ("llm", "llm#1.0", "default"), 4)
+    publisher.add(thing, lambda _: [sample, Sample("serve_deployment_replica_starts", sample.labels, 1)])
+    publisher.publish()
+    del thing
+    publisher.publish()
+    assert made["serve_replica_processing_queries"].values == {sample.labels: 0}
+    assert made["serve_deployment_replica_starts"].values == {sample.labels: 1}
+
+
+def test_a_source_that_raises_keeps_no_other_from_being_published(published):
+    publisher, made = published
+    thing = Thing()
+    publisher.add(thing, lambda _: 1 / 0)
+    publisher.add(thing, lambda _: [Sample("rankcore_controller_epoch", (), 7)])
+    publisher.publish()
+    assert made["rankcore_controller_epoch"].values == {(): 7}
+
+
+def test_all_that_requests_are_counted_as_stands_in_the_table_with_so_many_labels():
+    counts = ReplicaCounts()
+    counts.ended("", "OK", 0.1)
+    counts.ended("/", "ValueError", 0.1)
+    server = type("Server", (), {"counts": counts, "under_way": 1})()
+    proxy = ProxyCounts()
+    proxy.answered("/", "default/llm", "GET", "200", 0.1)
+    proxy.answered("/", "default/llm", "GET", "500", 0.1)
+    proxy.answered("", "", "GET", "404", 0.1)
+    samples = [*of_requests.of_replica("default/llm", "default/llm#1.0", server)]
+    for protocol in ("http", "grpc"):
+        samples += of_requests.of_proxy(protocol, "n", "127.0.0.1", proxy)
+    for name, labels, value in samples:
+        assert len(BY_NAME[name].labels) == len(labels), name
+        assert isinstance(value, Latency) == (BY_NAME[name].kind == "histogram"), name
+    said = {(each.name, each.labels): each.value for each in samples}
+    assert said["serve_deployment_error_counter", ("llm", "default/llm#1.0", "default", "/", "ValueError")] == 1
+    assert said["serve_num_http_error_requests", ("/", "500", "GET", "default")] == 1
+    assert said["serve_num_http_error_requests", ("", "404", "GET", "")] == 1
+    assert said["serve_num_deployment_http_error_requests", ("llm", "500", "GET", "/", "default")] == 1
+    assert not any(name == "serve_num_deployment_http_error_requests" and labels[0] == "" for name, labels in said)
+
+
+class Entry:
+    """As much of a deployment as gaps are told of."""
+
+    def __init__(self, **ranks):
+        held = {name: type("R", (), {"rank": type("K", (), {"rank": rank})()})() for name, rank in ranks.items()}
+        self.ranks = type("Ranks", (), {"replicas": held})()
+
+
+def routes(added=(), removed=()):
+    return PublishRoutes(added, removed, 1, 1)
+
+
+def test_a_gap_is_the_time_in_which_no_replica_that_takes_requests_has_the_rank():
+    gaps = Gaps()
+    gaps.publish(Entry(a=0), routes(("a",)), 10.0)
+    gaps.resize(2, 10.0)
+    assert gaps.seconds(14.0) == {1: 4.0}, "rank 1 has had nobody from the first routes on"
+    gaps.publish(Entry(a=0, b=1), routes(("b",)), 15.0)
+    gaps.publish(Entry(b=1), routes((), ("a",)), 20.0)
+    assert gaps.seconds(23.0) == {0: 3.0, 1: 5.0}
+    gaps.look(Entry(b=0), "b", 24.0)
+    assert gaps.seconds(26.0) == {0: 4.0, 1: 7.0}, "b has moved to rank 0"
+    gaps.resize(1, 27.0)
+    assert gaps.seconds(99.0) == {0: 4.0, 1: 8.0}, "there is no rank 1 any more"
+
+
+def test_a_successor_on_the_routes_with_the_same_rank_leaves_no_gap():
+    gaps = Gaps()
+    gaps.publish(Entry(a=0), routes(("a",)), 1.0)
+    gaps.resize(1, 1.0)
+    gaps.publish(Entry(a=0, b=0), routes(("b",)), 2.0)
+    gaps.publish(Entry(b=0), routes((), ("a",)), 3.0)
+    gaps.publish(Entry(b=0), routes(("b",)), 4.0)
+    assert gaps.seconds(9.0) == {}
+
+
+def test_statuses_have_the_numbers_that_ray_serve_says_its_own_have():
+    serve = pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install 'ray[serve]'")
+    for file, numbers in (("deployment_state.py", DEPLOYMENT_NUMBERS), ("application_state.py", APPLICATION_NUMBERS)):
+        source = (Path(serve.__file__).parent / "_private" / file).read_text()
+        described = source[source.index(f'"serve_{file.partition("_")[0]}_status"') :][:500]
+        assert {name: int(number) for number, name in re.findall(r"(\d)=([A-Z_]+)", described)} == {"UNKNOWN": 0, **numbers}
+    assert {name for name, _ in DEPLOYMENTS.values()} <= set(DEPLOYMENT_NUMBERS)
+
+
+def test_one_page_has_the_series_of_all_nodes_by_name_and_none_of_rays():
+    counter = next(metric for metric in CATALOGUE if metric.kind == COUNTER).series[0]
+    one = f'# HELP {counter} x\n# TYPE {counter} counter\n{counter}{{a="1"}} 1.0\n# TYPE ray_x gauge\nray_x 3.0\n'
+    other = f'# HELP {counter} x\n# TYPE {counter} counter\n{counter}{{a="2"}} 2.0\n'
+    text = merged([one, other])
+    assert text == f'# HELP {counter} x\n# TYPE {counter} counter\n{counter}{{a="1"}} 1.0\n{counter}{{a="2"}} 2.0\n'

@@ -1,0 +1,459 @@
+"""The REST server's application, called as uvicorn calls it, with a stand-in for the controller."""
+
+import asyncio
+import json
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+pytest.importorskip("starlette", reason="Starlette is not installed: pip install 'rankcore[http]'")
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
+
+from starlette.routing import compile_path
+
+from executors import ray_gpu
+from executors.ray_gpu import api, changing
+from executors.ray_gpu.errors import ConflictError, InvalidDeploymentError, UnknownNameError
+from executors.ray_gpu.messages import Ingress
+from executors.ray_gpu.overview import DeploymentInfo, ReplicaStatus, Status
+from executors.ray_gpu.rest import journal_file, notes, openapi
+from executors.ray_gpu.rest.app import RestApp
+from executors.ray_gpu.rest.cluster_view import ClusterView
+from executors.ray_gpu.rest.endpoints import ENDPOINTS
+from executors.ray_gpu.rest.journal_file import JournalPlace, LostPlaceError
+from executors.ray_gpu.rest.options import RestOptions
+from executors.ray_gpu.rest.writing import Writer
+from rankcore import DeploymentStatus, ReplicaRank, ReplicaState
+
+APPLICATIONS = "/api/serve/applications/"
+SCALE = "/api/v1/applications/shop/deployments/Chat/scale"
+
+
+def status_of(journal=None, state=DeploymentStatus.HEALTHY, revision="r1"):
+    replica = ReplicaStatus(
+        replica_id="shop/Chat#1.0", state=ReplicaState.RUNNING, rank=ReplicaRank(0, 0, 0), node_id="n1", pid=7, version="v1"
+    )
+    chat = DeploymentInfo(
+        name="shop/Chat",
+        status=state,
+        message="",
+        world_size=1,
+        version="v1",
+        class_name="models.Chat",
+        app_name="shop",
+        replicas=(replica,),
+    )
+    return Status(
+        namespace="rankcore",
+        epoch=1,
+        controller_pid=1,
+        journal=journal,
+        deployments={"shop/Chat": chat},
+        revision=revision,
+    )
+
+
+class Remote:
+    def __init__(self, answer):
+        self._answer = answer
+
+    def remote(self, *_):
+        async def answer():
+            return self._answer()
+
+        return answer()
+
+
+class Controller:
+    """Counts what it is asked."""
+
+    def __init__(self, status):
+        self.asked = 0
+        self.status = Remote(lambda: self._count(status))
+        self.ingress = Remote(lambda: Ingress({"/shop": "shop/Chat"}, {"shop": "shop/Chat"}))
+        self.proxy_options = Remote(lambda: None)
+        idle = {"name": "Chat", "num_replicas": 0, "residency": {"weights": "/w"}, "autoscaling_config": {"policy": "mine"}}
+        shop = {"name": "shop", "import_path": "models:app", "deployments": [idle]}
+        self.config = Remote(lambda: {"applications": [shop, {"name": "imperative", "deployments": []}]})
+
+    def _count(self, status):
+        self.asked += 1
+        return status
+
+
+class Rest:
+    def __init__(self, status=None, token=None):
+        self.controller = Controller(status or status_of())
+        view = ClusterView(lambda: self.controller, "n1")
+        self.app = RestApp(view, Writer("rankcore", view), token)
+
+    async def ask(self, method, target, body=b"", **headers):
+        parts = urlsplit(target)
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        named = {"host": "localhost:8280", "content-type": "application/json"}
+        named |= {"content-length": str(len(raw))} if raw else {}
+        named |= {key.replace("_", "-"): value for key, value in headers.items()}
+        scope = {
+            "type": "http",
+            "method": method,
+            "path": parts.path,
+            "raw_path": parts.path.encode(),
+            "query_string": parts.query.encode(),
+            "root_path": "",
+            "headers": [(key.encode(), value.encode()) for key, value in named.items()],
+            "http_version": "1.1",
+            "scheme": "http",
+            "server": ("127.0.0.1", 8280),
+        }
+        sent = []
+
+        async def receive():
+            return {"type": "http.request", "body": raw, "more_body": False}
+
+        async def send(message):
+            sent.append(message)
+
+        await self.app(scope, receive, send)
+        found = {key.decode(): value.decode() for key, value in sent[0]["headers"]}
+        text = b"".join(message.get("body", b"") for message in sent[1:])
+        return sent[0]["status"], json.loads(text) if found.get("content-type") == "application/json" else text, found
+
+
+def ask(*arguments, rest=None, **headers):
+    return asyncio.run((rest or Rest()).ask(*arguments, **headers))
+
+
+@pytest.fixture
+def scaled(monkeypatch):
+    found = []
+    monkeypatch.setattr(changing, "scale", lambda *a, **k: found.append((a, k)))
+    return found
+
+
+def test_what_runs_is_said_as_ray_serve_says_it():
+    from ray.serve.schema import ServeInstanceDetails
+
+    status, said, headers = ask("GET", APPLICATIONS)
+    assert (status, headers["etag"]) == (200, '"r1"')
+    shop = ServeInstanceDetails(**said).applications["shop"]
+    assert (shop.status, shop.route_prefix, shop.source) == ("RUNNING", "/shop", "declarative")
+    assert shop.deployed_app_config.import_path == "models:app"
+    assert [each.state for each in shop.deployments["Chat"].replicas] == ["RUNNING"]
+
+
+@pytest.mark.parametrize(
+    ("state", "shown"),
+    [
+        (DeploymentStatus.HEALTHY, "RUNNING"),
+        (DeploymentStatus.UPSCALING, "RUNNING"),
+        (DeploymentStatus.UPDATING, "DEPLOYING"),
+        (DeploymentStatus.RECOVERING, "DEPLOYING"),
+        (DeploymentStatus.DEPLOY_FAILED, "DEPLOY_FAILED"),
+        (DeploymentStatus.UNHEALTHY, "UNHEALTHY"),
+        (DeploymentStatus.DELETING, "DELETING"),
+    ],
+)
+def test_every_status_has_a_word_of_serves(state, shown):
+    from ray.serve.schema import ServeInstanceDetails
+
+    _, said, _ = ask("GET", APPLICATIONS, rest=Rest(status_of(state=state)))
+    assert ServeInstanceDetails(**said).applications["shop"].status == shown
+
+
+def test_readers_however_many_ask_the_controller_once():
+    rest = Rest()
+
+    async def many():
+        return await asyncio.gather(*(rest.ask("GET", path) for path in ("/api/v1/ranks", APPLICATIONS) * 200))
+
+    assert {status for status, *_ in asyncio.run(many())} == {200}
+    assert rest.controller.asked == 1
+
+
+def test_whoever_has_written_reads_what_came_of_it(scaled):
+    rest = Rest()
+
+    async def write_between_reads():
+        await rest.ask("GET", "/api/v1/status")
+        await rest.ask("POST", SCALE, {"target_num_replicas": 3})
+        await rest.ask("GET", "/api/v1/status")
+
+    asyncio.run(write_between_reads())
+    assert rest.controller.asked == 2
+    assert scaled == [(("shop/Chat", 3), {"stop_first": [], "namespace": "rankcore"})]
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "body", "status", "field"),
+    [
+        ("POST", SCALE, b"{", 422, "body"),
+        ("POST", SCALE, b"[]", 422, "body"),
+        ("POST", SCALE, {"target_num_replicas": "3"}, 422, "target_num_replicas"),
+        ("POST", SCALE, {"target_num_replicas": -1}, 422, "target_num_replicas"),
+        ("POST", SCALE, {"target_num_replicas": 1, "target": 1}, 422, "target"),
+        ("POST", SCALE, {}, 422, "target_num_replicas"),
+        ("GET", "/api/v1/ranks?whose=x", b"", 422, "whose"),
+        ("GET", "/api/v1/ranks?application=a&application=b", b"", 422, "application"),
+        ("GET", "/api/v1/ranks?application=nobody", b"", 404, "application"),
+        ("GET", "/api/v1/journal?limit=0", b"", 422, "limit"),
+        ("GET", f"{APPLICATIONS}?api_type=both", b"", 422, "api_type"),
+        ("GET", "/api/v1/ranks", {"a": 1}, 422, "body"),
+        ("GET", "/nowhere", b"", 404, "path"),
+        ("PATCH", SCALE, b"", 405, "method"),
+        ("PUT", APPLICATIONS, {"applications": [{"import_path": "a:b", "nane": "x"}]}, 422, None),
+        ("PUT", APPLICATIONS, {}, 422, None),
+    ],
+)
+def test_bad_input_is_one_line_with_its_field_and_nobody_else_sees_it(scaled, monkeypatch, method, target, body, status, field):
+    monkeypatch.setattr(api, "deploy_packages", lambda *a, **k: pytest.fail("it was deployed"))
+    found, said, _ = ask(method, target, body)
+    assert (found, said.get("field"), scaled) == (status, field, [])
+    assert "\n" not in said["error"]
+    assert field is None or field in said["error"]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(UnknownNameError("there is no 'x'"), 404), (InvalidDeploymentError("it is\nbeing deleted"), 422), (OSError("odd"), 500)],
+)
+def test_what_is_refused_behind_the_door_is_one_line_too(monkeypatch, error, status):
+    def refuse(*_, **__):
+        raise error
+
+    monkeypatch.setattr(changing, "scale", refuse)
+    found, said, _ = ask("POST", SCALE, {"target_num_replicas": 1})
+    assert (found, "\n" in said["error"]) == (status, False)
+
+
+def test_a_body_of_another_kind_than_json_is_refused(scaled):
+    status, said, _ = ask("POST", SCALE, {"target_num_replicas": 1}, content_type="text/plain")
+    assert (status, said["field"], scaled) == (415, "content-type", [])
+
+
+TOKEN = "0123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 401),
+        ({"authorization": f"Bearer {TOKEN}x"}, 401),
+        ({"authorization": TOKEN}, 401),
+        ({"authorization": f"bearer {TOKEN}"}, 200),
+    ],
+)
+def test_with_a_token_whoever_has_it_is_let_in(headers, status):
+    assert ask("GET", "/api/v1/ranks", rest=Rest(token=TOKEN), **headers)[0] == status
+    assert ask("GET", "/-/healthz", rest=Rest(token=TOKEN), **headers)[0] == 200
+    assert ask("POST", "/-/healthz", rest=Rest(token=TOKEN))[0] == 401
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"host": "evil.example"}, 403),
+        ({"host": "127.0.0.1.evil.example:8280"}, 403),
+        ({"origin": "https://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"host": "127.0.0.1:8280", "origin": "http://127.0.0.1:8280"}, 200),
+        ({"host": "[::1]:8280"}, 200),
+    ],
+)
+def test_without_a_token_no_page_of_another_site_is_let_in(headers, status):
+    assert ask("GET", "/api/v1/ranks", **headers)[0] == status
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.1", "example.com", "::"])
+def test_others_than_this_machine_need_a_token(host):
+    with pytest.raises(InvalidDeploymentError, match="bearer_token"):
+        RestOptions(host=host)
+    assert RestOptions.of_json(RestOptions(host=host, bearer_token=TOKEN).to_json()).bearer_token == TOKEN
+
+
+def test_a_token_is_in_no_repr():
+    assert TOKEN not in repr(RestOptions(bearer_token=TOKEN))
+
+
+BODY = {"applications": [{"name": "shop", "import_path": "models:app"}]}
+
+
+@pytest.fixture
+def deployed(monkeypatch):
+    """What is deployed, and by which revision; none is packed."""
+    found = []
+    monkeypatch.setattr("executors.apps.packing.packages_of", lambda *a, **k: ())
+    monkeypatch.setattr(api, "deploy_packages", lambda packages, **how: found.append(how["expected"]))
+    return found
+
+
+def test_a_writer_who_has_read_something_else_is_told_what_is_in_force(monkeypatch, deployed):
+    def refuse(packages, **how):
+        raise ConflictError(how["expected"], "r2")
+
+    monkeypatch.setattr(api, "deploy_packages", refuse)
+    status, said, headers = ask("PUT", APPLICATIONS, BODY, if_match='"r1"')
+    assert (status, said["field"], headers["etag"]) == (412, "if-match", '"r2"')
+    assert "r2" in said["error"]
+
+
+def test_of_two_bodies_at_once_one_wins(deployed):
+    rest = Rest()
+    other = {"applications": []}
+
+    async def both():
+        return await asyncio.gather(rest.ask("PUT", APPLICATIONS, BODY), rest.ask("PUT", APPLICATIONS, other))
+
+    assert sorted(status for status, *_ in asyncio.run(both())) == [200, 412]
+    assert deployed == [None]
+
+
+def test_a_client_that_has_not_waited_sends_the_same_again_and_it_is_done_once(deployed):
+    rest = Rest()
+
+    async def both():
+        return await asyncio.gather(*(rest.ask("PUT", APPLICATIONS, BODY) for _ in range(2)))
+
+    assert [status for status, *_ in asyncio.run(both())] == [200, 200]
+    assert deployed == [None]
+
+
+@pytest.mark.parametrize("header", ["r1", '"a", "b"', '"'])
+def test_if_match_is_one_etag(deployed, header):
+    status, said, _ = ask("PUT", APPLICATIONS, BODY, if_match=header)
+    assert (status, said["field"], deployed) == (422, "if-match", [])
+
+
+def test_openapi_describes_each_endpoint_with_its_body_and_query():
+    _, said, _ = ask("GET", "/openapi.json")
+    assert said["openapi"] == "3.1.0"
+    assert {(method.upper(), path) for path, methods in said["paths"].items() for method in methods} == {
+        (each.method, each.path) for each in ENDPOINTS
+    }
+    scale = said["paths"][SCALE.replace("shop", "{application}").replace("Chat", "{deployment}")]["post"]
+    name = scale["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+    assert said["components"]["schemas"][name]["properties"]["target_num_replicas"] == {"type": "integer", "minimum": 0}
+    assert [each["name"] for each in scale["parameters"]] == ["application", "deployment"]
+    ids = [operation["operationId"] for methods in said["paths"].values() for operation in methods.values()]
+    assert len(set(ids)) == len(ids)
+    references = [value for value in json.dumps(said).split('"') if value.startswith("#/components/schemas/")]
+    assert {each.rpartition("/")[2] for each in references} <= said["components"]["schemas"].keys()
+    assert openapi.as_bytes(ENDPOINTS) == openapi.as_bytes(ENDPOINTS)
+
+
+def test_the_page_shows_requests_that_there_are():
+    page = (Path(__file__).resolve().parents[2] / "docs" / "rest.md").read_text().replace("\\\n", " ")
+    shown = re.findall(r"^ +curl (.*?)https?://[^/ ]+(/[^\s?]*)", page, re.MULTILINE)
+    assert len(shown) > 5
+    for options, path in shown:
+        said = re.search(r"-X (\w+)", options)
+        method = said[1] if said else "GET"
+        fitting = [each for each in ENDPOINTS if each.method == method and compile_path(each.path)[0].match(path)]
+        assert fitting, f"{method} {path}"
+    for method, path in re.findall(r"^\| `(\w+) (/[^`?]*)", page, re.MULTILINE):
+        named = [each for each in ENDPOINTS if each.method == method and each.path in (path, path.replace("VERB", "drain"))]
+        verbs = [each for each in ENDPOINTS if each.path.rpartition("/")[0] == path.removesuffix("/VERB")]
+        assert named or (path.endswith("VERB") and verbs), f"{method} {path}"
+
+
+HEADER = {"journal": 2}
+
+
+def line(number, *kinds):
+    notes = [{"type": "ClusterNote", "kind": kind, "deployment": "shop/Chat"} for kind in kinds]
+    return json.dumps({"event": {"type": "ClockAdvanced", "at": float(number)}, "commands": [], "notes": notes}) + "\n"
+
+
+@pytest.fixture
+def journal(tmp_path):
+    path = tmp_path / "j.jsonl"
+    path.write_text(json.dumps(HEADER) + "\n" + line(1, "a") + line(2, "b", "c"))
+    return path
+
+
+def numbers(lines):
+    return [json.loads(raw)["event"]["at"] for raw, _ in lines]
+
+
+def test_a_journal_is_read_on_from_a_place_also_where_the_file_has_become_the_older_one(journal):
+    lines, place = journal_file.lines_after(str(journal), journal_file.beginning(str(journal)), 1)
+    assert numbers(lines) == [1.0]
+    lines, place = journal_file.lines_after(str(journal), place, 10)
+    assert numbers(lines) == [2.0]
+    with journal.open("a") as file:
+        file.write(line(3, "d") + line(4)[:9])
+    journal.rename(f"{journal}.1")
+    journal.write_text(json.dumps(HEADER) + "\n" + line(5, "e"))
+    lines, place = journal_file.lines_after(str(journal), place, 10)
+    assert numbers(lines) == [3.0]
+
+
+def test_a_full_file_is_read_to_its_end_and_then_the_next_one(journal):
+    place = journal_file.end(str(journal))
+    journal.rename(f"{journal}.1")
+    journal.write_text(json.dumps(HEADER) + "\n" + line(3, "d"))
+    lines, place = journal_file.lines_after(str(journal), place, 10)
+    assert lines == []
+    lines, place = journal_file.lines_after(str(journal), place, 10)
+    assert numbers(lines) == [3.0]
+
+
+def test_half_a_line_is_left_for_later(journal):
+    with journal.open("a") as file:
+        file.write(line(3, "d")[:20])
+    lines, place = journal_file.lines_after(str(journal), journal_file.beginning(str(journal)), 10)
+    assert numbers(lines) == [1.0, 2.0]
+    with journal.open("a") as file:
+        file.write(line(3, "d")[20:])
+    assert numbers(journal_file.lines_after(str(journal), place, 10)[0]) == [3.0]
+
+
+def test_a_place_that_is_gone_is_said(journal):
+    with pytest.raises(LostPlaceError):
+        journal_file.lines_after(str(journal), JournalPlace(1, 0), 10)
+    status, said, _ = ask("GET", "/api/v1/journal?after=1-0", rest=Rest(status_of(str(journal))))
+    assert (status, said["field"]) == (410, "after")
+
+
+def test_journal_lines_come_with_the_place_to_go_on_from(journal):
+    rest = Rest(status_of(str(journal)))
+    status, text, headers = ask("GET", "/api/v1/journal?limit=1", rest=rest)
+    assert (status, text.decode()) == (200, line(1, "a"))
+    _, text, _ = ask("GET", f"/api/v1/journal?after={headers['x-next']}", rest=rest)
+    assert text.decode() == line(2, "b", "c")
+    assert ask("GET", "/api/v1/journal")[0] == 404, "there is no journal"
+
+
+def test_notes_are_events_and_a_line_has_one_id_behind_its_last_note(journal):
+    async def first(count, wanted):
+        found = b""
+        async for each in notes.stream(str(journal), journal_file.beginning(str(journal)), wanted):
+            found += each
+            if found.count(b"event: note") >= count:
+                return found.decode()
+
+    text = asyncio.run(first(3, notes.NoteFilter()))
+    kinds = [json.loads(each.removeprefix("data: "))["kind"] for each in text.splitlines() if each.startswith("data: ")]
+    assert kinds == ["a", "b", "c"]
+    assert text.count("\nid: ") == 2
+    assert text.endswith("\n\n")
+    last = JournalPlace.of(text.rpartition("id: ")[2].partition("\n")[0])
+    assert journal_file.lines_after(str(journal), last, 10)[0] == []
+    assert '"kind": "c"' in asyncio.run(first(1, notes.NoteFilter("Chat", "c")))
+    assert '"kind": "a"' not in asyncio.run(first(1, notes.NoteFilter("shop", "c")))
+
+
+def test_a_stream_whose_place_is_gone_says_so_and_goes_on(journal):
+    async def first():
+        async for each in notes.stream(str(journal), JournalPlace(1, 0), notes.NoteFilter()):
+            if b"event" in each:
+                return each.decode()
+
+    assert asyncio.run(first()).startswith("event: gap")
+
+
+def test_users_reach_it_by_name():
+    assert {"start_rest", "stop_rest", "RestOptions"} <= set(ray_gpu.__all__)
+    with pytest.raises(InvalidDeploymentError, match="no option 'prot'"):
+        RestOptions.of({"prot": 1})
