@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import attrs
+import msgspec
 import ray
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -177,6 +178,10 @@ async def _requests(asked: RestRequest) -> Response:
     return answered({"requests": calls, "waiting": waiting, "silent": found.silent})
 
 
+async def _defragmentation(asked: RestRequest) -> Response:
+    return answered(msgspec.to_builtins(await asked.writer.act(writing.defragmentation, asked.query.deployment)))
+
+
 async def _cancel(asked: RestRequest) -> Response:
     await asked.writer.act(writing.cancel, asked.path["request"])
     return answered({})
@@ -286,6 +291,13 @@ ENDPOINTS: tuple[RestEndpoint, ...] = (
     RestEndpoint("GET", "/api/v1/ranks", _ranks, "Who has which rank", query=bodies.RanksQuery),
     RestEndpoint("GET", "/api/v1/requests", _requests, "Calls under way, with their age", query=bodies.RequestsQuery),
     RestEndpoint("DELETE", "/api/v1/requests/{request}", _cancel, "End a call, whose caller is told"),
+    RestEndpoint(
+        "GET",
+        "/api/v1/defragmentation",
+        _defragmentation,
+        "Moves that would let weights fit; nothing is moved",
+        query=bodies.DefragmentationQuery,
+    ),
     RestEndpoint("GET", "/api/v1/nodes", _nodes, "Nodes that are cordoned, memory for weights, proxies"),
     RestEndpoint("POST", "/api/v1/plan", _plan, "What a config would bring; nothing changes", dict, checks=False),
     RestEndpoint("GET", "/api/v1/journal", _journal, "Lines of the journal", query=bodies.JournalQuery),
