@@ -538,3 +538,22 @@ class Chatty:
 
     async def fail(self):
         raise ValueError("as asked")
+
+
+@serve.deployment(ray_actor_options=NO_CPU)
+class Asks:
+    """Answers over HTTP what another deployment says."""
+
+    def __init__(self, other):
+        self.other = other
+
+    async def __call__(self, request):
+        return await self.other.remote(request.query_params.get("q", "it"))
+
+
+def span_processors():
+    """Of OpenTelemetry: each process writes its spans to a file of its own, one a line."""
+    from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
+
+    file = (Path(os.environ["RANKCORE_TEST_SPANS"]) / f"{os.getpid()}.jsonl").open("a")
+    return [SimpleSpanProcessor(ConsoleSpanExporter(out=file, formatter=lambda span: span.to_json(indent=None) + "\n"))]

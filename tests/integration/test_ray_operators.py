@@ -21,7 +21,13 @@ REPORT_MS = 1000
 
 
 @pytest.fixture(scope="module")
-def lines():
+def spans(tmp_path_factory):
+    """Where each process of the cluster writes its spans."""
+    return tmp_path_factory.mktemp("spans")
+
+
+@pytest.fixture(scope="module")
+def lines(spans):
     """Of a cluster whose processes' lines come to this one: all that have come."""
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
     import ray
@@ -29,6 +35,8 @@ def lines():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RANKCORE_METRICS_EVERY_S", "0.5")
+        patch.setenv("RANKCORE_TRACING_EXPORTER_IMPORT_PATH", "tests.ray_apps:span_processors")
+        patch.setenv("RANKCORE_TEST_SPANS", str(spans))
         start_ray(log_to_driver=True, _system_config={"metrics_report_interval_ms": REPORT_MS})
         come = []
         dispatcher.add_handler("test", come.append)
@@ -186,3 +194,32 @@ def test_prometheus_has_what_routers_replicas_proxies_and_the_controller_count(s
     published = set(re.findall(r"^(ray_(?:serve|rankcore)_\w+)[{ ]", page, re.MULTILINE))
     assert published <= {series for metric in CATALOGUE for series in metric.series}
     assert {"ray_rankcore_controller_epoch", "ray_rankcore_replicas", "ray_rankcore_journal_lag_seconds"} <= published
+
+
+def test_a_request_and_all_calls_that_it_leads_to_are_one_trace_that_goes_on_with_its_clients(serve, spans):
+    """Client, proxy, replica, handle, replica: each span's parent is the one before."""
+    pytest.importorskip("opentelemetry.sdk", reason="the SDK of OpenTelemetry is not installed: pip install opentelemetry-sdk")
+    from tests.ray_apps import Asks, Chatty
+
+    (port,) = free_ports(1)
+    serve.start(http_options={"port": port})
+    serve.run(Asks.bind(Chatty.bind()), name="traced", route_prefix="/ask")
+    eventually(lambda: b"/ask" in get(port, "/-/routes"), "the route is known")
+    trace_id, client = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+    assert get(port, "/ask?q=me", traceparent=f"00-{trace_id}-{client}-01") == b"said"
+
+    def of_trace():
+        written = [json.loads(line) for file in spans.glob("*.jsonl") for line in file.read_text().splitlines()]
+        return {each["parent_id"]: each for each in written if each["context"]["trace_id"] == f"0x{trace_id}"}
+
+    found = eventually(lambda: len(of_trace()) == 4 and of_trace(), "all four spans have ended")
+    names, parent = [], f"0x{client}"
+    while parent in found:
+        names.append((found[parent]["kind"], found[parent]["name"]))
+        parent = found[parent]["context"]["span_id"]
+    assert names == [
+        ("SpanKind.SERVER", "GET /ask"),
+        ("SpanKind.SERVER", "traced/Asks (http)"),
+        ("SpanKind.CLIENT", "traced/Chatty __call__"),
+        ("SpanKind.SERVER", "traced/Chatty __call__"),
+    ]

@@ -12,7 +12,7 @@ from executors.ray_gpu.logs.config import UNASKED, LoggingConfig, as_plain, from
 from executors.ray_gpu.logs.process import log_from_here, path_of
 from executors.ray_gpu.logs.shown_name import shown_name
 
-WHO = {"application": "chat", "deployment": "llm", "replica": "chat/llm#1.0", "rank": 3}
+WHO = {"application": "chat", "deployment": "llm", "replica": "chat/llm#1.0", "rank": 3, "request_id": "of-now"}
 
 
 @pytest.fixture
@@ -38,8 +38,8 @@ def test_a_line_says_who_wrote_it_with_which_rank_and_for_which_request(log):
     access.write()
     own, request = lines()
     assert own.startswith("INFO ")
-    assert own.endswith("chat/llm#1.0 rank=3 -- loaded 12 layers")
-    assert request.endswith("chat/llm#1.0 rank=3 r-1 -- GET /x 200 12.3ms")
+    assert own.endswith("chat/llm#1.0 rank=3 of-now -- loaded 12 layers")
+    assert request.endswith("chat/llm#1.0 rank=3 r-1 -- GET /x 200 12.3ms"), "of the request that it is about"
 
 
 def test_json_has_an_object_a_line_with_the_traceback_and_what_else_was_asked_for(log):

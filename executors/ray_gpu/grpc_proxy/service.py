@@ -27,6 +27,7 @@ from executors.ray_gpu.metrics.counts import ProxyCounts
 from executors.ray_gpu.requests.call import Call, Wishes
 from executors.ray_gpu.requests.packing import About
 from executors.ray_gpu.requests.response import DeploymentResponseGenerator, answered_here
+from executors.ray_gpu.requests.tracing import TRACEPARENT, Span, tracer
 
 LOG = logging.getLogger(__name__)
 
@@ -60,10 +61,19 @@ CODES: dict[object, str] = {each.value[0]: each.name for each in grpc.StatusCode
 class _Said:
     """What a call turns out to be about."""
 
-    __slots__ = ("application", "deployment", "request_id")
+    __slots__ = ("application", "deployment", "request_id", "span")
 
     def __init__(self) -> None:
         self.application = self.deployment = self.request_id = ""
+        self.span: Span | None = None
+
+    def begin_span(self, method: Method, said: Mapping[str, str]) -> str:
+        """Begin the call's span, where there are spans; returns what it carries on."""
+        if (tracing := tracer()) is None:
+            return ""
+        about = {"request_id": self.request_id, "deployment": self.deployment}
+        self.span = tracing.serves(f"{method.service}/{method.name}", said.get(TRACEPARENT, ""), about)
+        return self.span.traceparent
 
 
 class Service:
@@ -126,6 +136,8 @@ class Service:
             status = CODES.get(code, getattr(code, "name", "OK"))
             path = f"/{method.service}/{method.name}"
             self.counts.answered(about.application, about.deployment, path, status, latency_s)
+            if about.span is not None:
+                about.span.end("" if status == "OK" else status)
             if self.access_log is not None:
                 self.access_log.note("GRPC", path, status, latency_s, about.request_id)
 
@@ -142,7 +154,7 @@ class Service:
         left_s = context.time_remaining()
         timeout_s = self._request_timeout_s if left_s is None else max(left_s, 0.001)
         model_id = said.get(MODEL, "")
-        about = About(request_id, model_id, method.is_streaming)
+        about = About(request_id, model_id, method.is_streaming, noted.begin_span(method, said))
         call = Call(method.name, about, Wishes(model_id=model_id, timeout_s=timeout_s))
         try:
             call.pack(((message,), {}))

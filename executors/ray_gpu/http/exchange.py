@@ -20,6 +20,7 @@ from executors.ray_gpu.requests.pieces import Body, dumped, loaded
 from executors.ray_gpu.requests.received import TELL_BYTES
 from executors.ray_gpu.requests.server import HTTP
 from executors.ray_gpu.requests.streams import ITEM_BYTES, weight_bytes
+from executors.ray_gpu.requests.tracing import TRACEPARENT, tracer
 
 LOG = logging.getLogger(__name__)
 
@@ -92,6 +93,19 @@ class Exchange:
 
     async def run(self, router: Submits) -> None:
         """Serve it to its end."""
+        if (tracing := tracer()) is None:
+            return await self._run(router)
+        scope, parent = self._scope, _header(self._scope, TRACEPARENT.encode())
+        name = f"{scope.get('method', 'WS')} {scope.get('root_path') or '/'}"
+        span = tracing.serves(name, parent, {"request_id": self._request_id, "url.path": scope["path"]})
+        self._call.about = self._call.about._replace(trace=span.traceparent)
+        try:
+            await self._run(router)
+        finally:
+            status = scope.get(SAID_STATUS)
+            span.end("" if status is not None and status < 500 else f"status {status}")
+
+    async def _run(self, router: Submits) -> None:
         try:
             first = await self._request()
             if first is None:

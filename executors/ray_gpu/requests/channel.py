@@ -271,7 +271,7 @@ class Channel:
             return self._ended(call_id, REFUSED if is_wanted else END, b"")
         self._large_sent += 1
         try:
-            sent = actor.call_large.remote(self.key, call_id, call.method, tuple(call.about), call.arguments)
+            sent = actor.call_large.remote(self.key, call_id, call.method, call.about.sent, call.arguments)
             await asyncio.wrap_future(sent.future())
         except (RayTaskError, RaySystemError) as error:
             self._not_arrived(call_id)

@@ -15,6 +15,7 @@ from executors.ray_gpu.requests.response import (
     DeploymentResponseGenerator,
 )
 from executors.ray_gpu.requests.routes import caller_of
+from executors.ray_gpu.requests.tracing import tracer
 
 
 @attrs.frozen(kw_only=True)
@@ -136,6 +137,8 @@ class DeploymentHandle:
 
     def _begin(self, wishes: Wishes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         call = Call(self._options.method_name, self._about, wishes)
+        if (tracing := tracer()) is not None:
+            tracing.follow(call, f"{self._deployment} {call.method}")
         submit(call, (args, kwargs), caller_of(self._namespace, self._deployment))
         return call
 

@@ -27,11 +27,18 @@ class About(NamedTuple):
         request_id: For logs and errors; "": nobody gave it one.
         model_id: The model that is asked for; "": none.
         stream: Whether the answer is to come item by item.
+        trace: The `traceparent` of the call's span; "": there are no spans.
     """
 
     request_id: str = ""
     model_id: str = ""
     stream: bool = False
+    trace: str = ""
+
+    @property
+    def sent(self) -> tuple[Any, ...]:
+        """As it travels: a replica of before knows of no spans."""
+        return tuple(self) if self.trace else tuple(self[:3])
 
 
 NOTHING_SAID = About()
@@ -53,7 +60,7 @@ def pack_call(method: str, arguments: Arguments, about: About = NOTHING_SAID) ->
     args, kwargs = arguments
     if any(type(each) is Reference for each in (*args, *kwargs.values())):
         return None
-    said = None if about == NOTHING_SAID else tuple(about)
+    said = None if about == NOTHING_SAID else about.sent
     plain_bytes = 0
     for each in (*args, *kwargs.values()):
         size_bytes = _plain_bytes(each)
@@ -65,7 +72,7 @@ def pack_call(method: str, arguments: Arguments, about: About = NOTHING_SAID) ->
 
 def pack_plain(method: str, arguments: Arguments, about: About) -> Body:
     """The same for arguments that are plain data, which are sent whatever their size."""
-    return dumped((method, *arguments, tuple(about)), pickle.Pickler, math.inf)
+    return dumped((method, *arguments, about.sent), pickle.Pickler, math.inf)
 
 
 def unpack_call(packed: Body) -> tuple[str, Arguments, About]:

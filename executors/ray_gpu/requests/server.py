@@ -26,6 +26,7 @@ from executors.ray_gpu.requests.packing import NOTHING_SAID, About, Arguments, p
 from executors.ray_gpu.requests.pieces import Body
 from executors.ray_gpu.requests.request_context import RequestContext, enter
 from executors.ray_gpu.requests.streams import Window, is_stream, items
+from executors.ray_gpu.requests.tracing import Span, tracer
 from executors.ray_gpu.user_code import UserCode, traceback_of
 
 LOG = logging.getLogger(__name__)
@@ -241,7 +242,7 @@ class CallServer:
         """What there is for a caller on another node."""
         return await self.mailbox(key).hear(heard)
 
-    async def call_large(self, key: str, call_id: int, method: str, arguments: Arguments, about: tuple[str, str, bool]) -> None:
+    async def call_large(self, key: str, call_id: int, method: str, arguments: Arguments, about: tuple[Any, ...]) -> None:
         """Begin a call that came by an actor call, since its arguments are large."""
         connection = await self._connection(key)
         if connection is not None:
@@ -317,6 +318,7 @@ class CallServer:
     ) -> None:
         """Run a call, and say there what it comes to."""
         began, ended = perf_counter(), OK
+        span = self._span(method, about) if about.trace else None
         try:
             if about.request_id or about.model_id:
                 enter(RequestContext(about.request_id, about.model_id))
@@ -342,6 +344,15 @@ class CallServer:
                 connection.answer(call_id, kind, body)
         finally:
             self._note(running, method, arguments, about, ended, perf_counter() - began)
+            if span is not None:
+                span.end("" if ended == OK else ended)
+
+    def _span(self, method: str, about: About) -> Span | None:
+        tracing, deployment = tracer(), self._user.code.deployment
+        if tracing is None:
+            return None
+        said = {"request_id": about.request_id, "deployment": deployment}
+        return tracing.serves(f"{deployment} {method}", about.trace, said)
 
     def _note(self, running: Running, method: str, arguments: Arguments, about: About, ended: str, latency_s: float) -> None:
         """A call has ended: count it, and write it down where that is wanted."""
