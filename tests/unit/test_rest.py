@@ -19,7 +19,7 @@ from executors.ray_gpu import api, changing
 from executors.ray_gpu.errors import ConflictError, InvalidDeploymentError, UnknownNameError
 from executors.ray_gpu.messages import Ingress
 from executors.ray_gpu.overview import DeploymentInfo, ReplicaStatus, Status
-from executors.ray_gpu.rest import journal_file, notes, openapi
+from executors.ray_gpu.rest import endpoints, journal_file, notes, openapi
 from executors.ray_gpu.rest.app import RestApp
 from executors.ray_gpu.rest.cluster_view import ClusterView
 from executors.ray_gpu.rest.endpoints import ENDPOINTS
@@ -465,6 +465,12 @@ def test_notes_are_events_and_a_line_has_one_id_behind_its_last_note(journal):
     assert journal_file.lines_after(str(journal), last, 10)[0] == []
     assert '"kind": "c"' in asyncio.run(first(1, notes.NoteFilter("Chat", "c")))
     assert '"kind": "a"' not in asyncio.run(first(1, notes.NoteFilter("shop", "c")))
+
+
+def test_streams_are_bounded(journal, monkeypatch):
+    monkeypatch.setattr(endpoints, "STREAMS_MAX", 0)
+    status, said, headers = ask("GET", "/api/v1/notes", rest=Rest(status_of(str(journal))))
+    assert (status, headers["retry-after"], "open already" in said["error"]) == (429, "5", True)
 
 
 def test_a_stream_whose_place_is_gone_says_so_and_goes_on(journal):

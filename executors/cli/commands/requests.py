@@ -44,8 +44,11 @@ def cancel(
 
     A synchronous method cannot be cut off: it runs on, and nobody waits for it.
 
+    \b
+      rankcore cancel ID --reason 'it takes too long'
+
     Exit status: 0 ended, 2 there is no such call any more, or the replica does not answer.
-    """
+    """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     choose_cluster(address)
     from executors.cli.requests import cancel
 
