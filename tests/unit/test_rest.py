@@ -345,10 +345,10 @@ def test_openapi_describes_each_endpoint_with_its_body_and_query():
     assert {(method.upper(), path) for path, methods in said["paths"].items() for method in methods} == {
         (each.method, each.path) for each in ENDPOINTS
     }
-    scale = said["paths"][SCALE.replace("shop", "{application}").replace("Chat", "{deployment}")]["post"]
+    scale = said["paths"][SCALE.replace("shop", "{application_name}").replace("Chat", "{deployment_name}")]["post"]
     name = scale["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
     assert said["components"]["schemas"][name]["properties"]["target_num_replicas"] == {"type": "integer", "minimum": 0}
-    assert [each["name"] for each in scale["parameters"]] == ["application", "deployment"]
+    assert [each["name"] for each in scale["parameters"]] == ["application_name", "deployment_name"]
     ids = [operation["operationId"] for methods in said["paths"].values() for operation in methods.values()]
     assert len(set(ids)) == len(ids)
     references = [value for value in json.dumps(said).split('"') if value.startswith("#/components/schemas/")]

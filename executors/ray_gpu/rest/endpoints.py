@@ -109,7 +109,7 @@ async def _end_all(asked: RestRequest) -> Response:
 
 
 async def _of_deployment(verb: str, asked: RestRequest) -> Response:
-    name = deployment_id(asked.path["application"], asked.path["deployment"])
+    name = deployment_id(asked.path["application_name"], asked.path["deployment_name"])
     await asked.writer.act(writing.OF_DEPLOYMENT[verb][1], name, asked.said)
     return answered(SCALED if verb == "scale" else {})
 
@@ -207,9 +207,9 @@ async def _of_replicas(verb: str, asked: RestRequest) -> Response:
 
 
 async def _delete(asked: RestRequest) -> Response:
-    name = asked.path["application"]
-    if "deployment" in asked.path:
-        name = deployment_id(name, asked.path["deployment"])
+    name = asked.path["application_name"]
+    if "deployment_name" in asked.path:
+        name = deployment_id(name, asked.path["deployment_name"])
     elif name not in (await asked.view.look()).status.applications:
         raise Problem(404, f"application: there is no {name!r:.80}", "application")
     await asked.writer.delete(name)
@@ -274,7 +274,7 @@ async def _notes(asked: RestRequest) -> Response:
 
 
 APPLICATIONS = "/api/serve/applications/"
-DEPLOYMENT = "/api/v1/applications/{application}/deployments/{deployment}"
+DEPLOYMENT = "/api/v1/applications/{application_name}/deployments/{deployment_name}"
 ENDPOINTS: tuple[RestEndpoint, ...] = (
     RestEndpoint("GET", "/api/ray/version", _version, "Ray's version, which Serve's CLI asks for"),
     RestEndpoint("GET", APPLICATIONS, _serve_details, "What runs, as Ray Serve says it", query=bodies.ServeQuery),
@@ -285,7 +285,7 @@ ENDPOINTS: tuple[RestEndpoint, ...] = (
         for verb, (body, _) in writing.OF_DEPLOYMENT.items()
     ),
     RestEndpoint("DELETE", DEPLOYMENT, _delete, "Begin to delete a deployment"),
-    RestEndpoint("DELETE", "/api/v1/applications/{application}", _delete, "Begin to delete an application"),
+    RestEndpoint("DELETE", "/api/v1/applications/{application_name}", _delete, "Begin to delete an application"),
     RestEndpoint("GET", "/api/v1/status", _status, "What runs: what `rankcore status --json` prints"),
     RestEndpoint("GET", "/api/v1/config", _config, "What is in force, as a file of applications"),
     RestEndpoint("GET", "/api/v1/ranks", _ranks, "Who has which rank", query=bodies.RanksQuery),
