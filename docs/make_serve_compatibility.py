@@ -229,6 +229,12 @@ def _serve_paths() -> Names:
     return {f"{verb.upper()} {path}": NO_DEFAULT for verb, path in found}
 
 
+def _our_paths() -> Names:
+    from executors.ray_gpu.rest.endpoints import ENDPOINTS
+
+    return {f"{each.method} {each.path}": NO_DEFAULT for each in ENDPOINTS}
+
+
 def _without_defaults(names: Names) -> Names:
     return dict.fromkeys(names, NO_DEFAULT)
 
@@ -325,7 +331,7 @@ SURFACES = (
         _our_application,
     ),
     Surface("shell", "commands, and their options", _serve_shell, _our_shell),
-    Surface("REST", "REST", _serve_paths, dict),
+    Surface("REST", "REST", _serve_paths, _our_paths),
 )
 
 
