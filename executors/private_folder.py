@@ -220,7 +220,17 @@ def check_peer(connection: HasDescriptor) -> None:
     """
     if not hasattr(socket, "SO_PEERCRED"):
         return
-    with socket.socket(fileno=os.dup(connection.fileno())) as same:
-        _, user, _ = _CREDENTIALS.unpack(same.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    _, user = _peer(connection)
     if user != os.geteuid():
         raise PlaceError(f"the other end of a socket belongs to user {user}, and this is user {os.geteuid()}")
+
+
+def peer_of(connection: HasDescriptor) -> int:
+    """The process at the other end of a Unix socket, which listened there or has connected; 0: this system does not say."""
+    return _peer(connection)[0] if hasattr(socket, "SO_PEERCRED") else 0
+
+
+def _peer(connection: HasDescriptor) -> tuple[int, int]:
+    with socket.socket(fileno=os.dup(connection.fileno())) as same:
+        pid, user, _ = _CREDENTIALS.unpack(same.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return pid, user

@@ -25,7 +25,7 @@ SHOWN_MAX = 8
 
 
 @attrs.frozen
-class Asked:
+class DeployAsked:
     """What `rankcore deploy` was asked for.
 
     Attributes:
@@ -49,7 +49,7 @@ class Asked:
     runtime_env: Mapping[str, Any] | None = None
 
 
-def deploy(wanted: Asked) -> None:
+def deploy(wanted: DeployAsked) -> None:
     """Do what `commands/deploy.py` says."""
     namespace = wanted.namespace or default_namespace()
     is_file = Path(wanted.target).suffix in FILES
@@ -99,7 +99,7 @@ def _tell(packages: "tuple[Package, ...]", prune: bool, has_waited: bool, namesp
         typer.echo("`rankcore status` shows how that comes on")
 
 
-def _tell_as_json(plan: "ClusterPlan", before: str | None, wanted: Asked, namespace: str) -> None:
+def _tell_as_json(plan: "ClusterPlan", before: str | None, wanted: DeployAsked, namespace: str) -> None:
     after = before if wanted.dry_run else asked(lambda: _api().status(namespace=namespace)).revision
     typer.echo(json.dumps({"plan": attrs.asdict(plan), "revision_before": before, "revision": after}, indent=2))
 
@@ -125,7 +125,7 @@ def _imported(target: str, args: Mapping[str, Any] | None = None) -> list[Any]:
     return list(found)
 
 
-def _of_module(applications: list[Any], wanted: Asked, namespace: str) -> "tuple[Package, ...]":
+def _of_module(applications: list[Any], wanted: DeployAsked, namespace: str) -> "tuple[Package, ...]":
     from executors.ray_gpu.errors import InvalidDeploymentError
     from executors.ray_gpu.packing import Origin
 

@@ -11,9 +11,8 @@ import attrs
 from executors.inproc.node import NotThereError, WeightsNode
 from executors.inproc.workers import HeldHere, shown
 from executors.ray_gpu.errors import CallError, DeadlineError, OverloadedError, ReplicaGoneError, UnavailableError
-from executors.ray_gpu.messages import UNAVAILABLE, CallStatus
+from executors.ray_gpu.messages import READY, UNAVAILABLE, CallStatus
 from executors.ray_gpu.status_board import StatusBoard
-from rankcore.cluster.commands import Standing
 from rankcore.cluster.events import ReportedLoad
 from rankcore.cluster.state import Entry
 from rankcore.commands import PublishRoutes
@@ -165,7 +164,7 @@ class CallerHere:
         lasts_s = status.retry_after_s if status is not None and refuses else None
         self._tell(AvailabilityChanged(problem=problem, lasts_s=lasts_s, at=self._now()))
         worked_on = {request_id for request_id, _ in self._attempts}  # they hear of no turn that comes after theirs
-        is_ready = status is not None and status.state == Standing.READY.upper()
+        is_ready = status is not None and status.state == READY
         self._show([call for request_id, call in self._calls.items() if is_ready or request_id not in worked_on])
 
     def close(self, because: Exception) -> None:

@@ -19,7 +19,7 @@ from executors import operations
 from executors.deployment_ids import meant_by, split
 from executors.engine.recent_notes import Notes
 from executors.local.controller import STATUS, read_status
-from executors.local.door import ask
+from executors.local.door import ANSWER_S, ask
 from executors.local.folders import is_locked, namespace_folder
 from executors.local.places import LOG, DamagedFileError
 from executors.log_lines import LogLine, tail
@@ -32,15 +32,21 @@ from rankcore.values import ReplicaId
 
 DEFAULT_NAMESPACE = "rankcore"
 LOOK_EVERY_S = 0.05
+LEAST_S = 2.0
+"""A controller that is told to end has so long to say that it has heard it, however short its end may be."""
 
 
-def status(*, namespace: str | None = None) -> Status:
+def status(*, namespace: str | None = None, timeout_s: float = ANSWER_S) -> Status:
     """What runs, and how it is, of all commands of a namespace in one; epoch and process are those of the first.
+
+    Args:
+        timeout_s: So long each of them may be silent.
 
     Raises:
         NotRunningError: Nothing runs there.
+        NoAnswerError: One of them has not answered in time.
     """
-    first, *others = _statuses(namespace)
+    first, *others = _statuses(namespace, timeout_s)
     all_of = (first, *others)
     return attrs.evolve(
         first,
@@ -182,7 +188,7 @@ def propose_defragmentation(name: str | None = None, *, namespace: str | None = 
 
 def _end(folders: Collection[Path], timeout_s: float | None) -> None:
     for folder in folders:
-        _asked(folder, "delete")
+        _asked(folder, "delete", timeout_s=ANSWER_S if timeout_s is None else min(ANSWER_S, max(LEAST_S, timeout_s)))
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     while left := [each for each in folders if is_locked(each)]:
         if deadline is not None and time.monotonic() > deadline:
@@ -289,16 +295,16 @@ def _one(name: str, namespace: str | None) -> tuple[str, Path]:
     return found[0], there_are[found[0]]
 
 
-def _statuses(namespace: str | None) -> list[Status]:
-    return [_asked(folder, "status", as_type=Status) for folder in _there_are(namespace).values()]
+def _statuses(namespace: str | None, timeout_s: float = ANSWER_S) -> list[Status]:
+    return [_asked(folder, "status", as_type=Status, timeout_s=timeout_s) for folder in _there_are(namespace).values()]
 
 
 # -- asking
 
 
-def _asked(folder: Path, verb: str, *arguments: Any, as_type: Any = None) -> Any:
+def _asked(folder: Path, verb: str, *arguments: Any, as_type: Any = None, timeout_s: float = ANSWER_S) -> Any:
     """What a controller answers, or the error that it says."""
-    answer = ask(folder, verb, arguments)
+    answer = ask(folder, verb, arguments, timeout_s)
     if "error" in answer:
         kind = getattr(errors, str(answer.get("kind")), InvalidDeploymentError)
         if not (isinstance(kind, type) and issubclass(kind, errors.RayExecutorError)):

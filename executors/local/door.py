@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from executors.local.places import DOOR
-from executors.private_folder import PlaceError, bound, check_peer, connected
+from executors.private_folder import PlaceError, bound, check_peer, connected, peer_of
 from executors.ray_gpu.errors import NoAnswerError
 
 LINE_BYTES_MAX = 2**20
@@ -94,21 +94,26 @@ def _give_slowly(caller: socket.socket, rest: bytes) -> None:
         caller.sendall(rest)
 
 
-def ask(folder: Path, verb: str, arguments: tuple[Any, ...]) -> dict[str, Any]:
+def ask(folder: Path, verb: str, arguments: tuple[Any, ...], timeout_s: float = ANSWER_S) -> dict[str, Any]:
     """What the controller of a deployment answers.
 
     Raises:
         NoAnswerError: None has answered in time, or it has ended meanwhile.
         PlaceError: Other users could get at the folder.
     """
+    pid = 0
     try:
-        with connected(folder / DOOR, ANSWER_S) as connection:
+        with connected(folder / DOOR, timeout_s) as connection:
+            pid = peer_of(connection)
             connection.sendall(json.dumps({"verb": verb, "arguments": arguments}).encode() + b"\n")
             said = b""
             while data := connection.recv(READ_BYTES):
                 said += data
     except TimeoutError:
-        raise NoAnswerError(f"the controller of {folder} has not answered within {ANSWER_S:g} s") from None
+        raise NoAnswerError(
+            f"the controller of {folder}, process {pid or 'unknown'}, has not answered within {timeout_s:g} s: `kill -CONT` "
+            "lets one go on that was stopped, `kill -KILL` ends one that hangs, whose replicas live on for ten minutes"
+        ) from None
     except (ConnectionError, FileNotFoundError):
         said = b""
     if not said.endswith(b"\n"):

@@ -5,6 +5,7 @@ import attrs
 from executors.ray_gpu.scaling_policy import PolicySource
 from rankcore.cluster.spec import EntrySpec
 from rankcore.codec import from_plain, to_plain
+from rankcore.codec_plans import since
 from rankcore.frozen import FrozenJson, freeze_json, thaw_json
 
 
@@ -26,7 +27,7 @@ class RayExtras:
     spares: int = 0
     policy: PolicySource | None = None
     id_on_ray: str | None = None
-    origin: FrozenJson = None
+    origin: FrozenJson = attrs.field(default=None, metadata=since(5, 3))
 
     def to_extras(self) -> FrozenJson:
         """As JSON-like data, for an `EntrySpec`."""

@@ -130,7 +130,8 @@ class Routes:
     retry_after_s: float | None = None
 
 
-UNAVAILABLE = "UNAVAILABLE"
+READY, UNAVAILABLE = "READY", "UNAVAILABLE"
+"""States of a `CallStatus`: what the machine calls `Standing`, as callers see it."""
 
 
 @across_releases

@@ -106,7 +106,7 @@ RECOVERY = (
         "R10",
         "a newcomer waits for a node rank, and whoever believes that for the newcomer to be available",
         RECOVERY_RULES,
-        "    return all(each.node_id != node_id for each in ",
-        "    return True or all(each.node_id != node_id for each in ",
+        "    return replica.told.node_rank not in draft.node_of_rank\n",
+        "    return True\n",
     ),
 )

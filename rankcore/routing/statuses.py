@@ -10,6 +10,8 @@ a watch that another one has overtaken, or by two controllers of which one has b
    refuse calls until they are told otherwise, so nothing waits there. At most once in `TELL_EVERY_S` to each process, with the
    newest of all its deployments; routes are never held back, and take with them what there is (`is_due`).
 3. *Once*: each call shows what is newer than all that it was shown and differs from the last of it, until it ends (`show`).
+4. *Replaced*: that nobody serves is the word of one controller. The first routes of the next one lift it (`is_lifted_by`): it
+   says so anew where it still holds, and who refused meanwhile would have nothing that waits, and would be told of nothing.
 
 It costs O(1) a status and call. How long a load takes yet is worked out from how far it has come since it was first seen
 (`left_s`): disks that are read by several at a time are slow for all of them, so what is known beforehand would say too little.
@@ -59,6 +61,11 @@ def is_due(waits: bool, refuses: bool, has_routes: bool, told_at: float, at: flo
     if has_routes:
         return at
     return max(at, told_at + TELL_EVERY_S) if waits or refuses else NEVER
+
+
+def is_lifted_by(refusal: StatusNumber, routes: StatusNumber) -> bool:
+    """Whether routes end a refusal of this number, or of before (4)."""
+    return routes[0] > refusal[0]
 
 
 class StatusesShown(Struct, frozen=True):

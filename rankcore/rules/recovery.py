@@ -14,14 +14,13 @@ the replicas are asked. The steps:
    one node rank, and replicas of a node get local ranks of their own.
 4. What could not be repaired by one message is `misplaced`: `align` looks at it in each later step, until nobody is left. It
    comes before anything is stopped or sent for an update: whose user_config is not known is told the wanted one with its ranks,
-   which takes a part of the budget (V1). So that waits until the budget has one left; but not where another waits for it.
+   which takes a part of the budget (V1). So that waits until the budget has one left, unless another node has that rank (R3).
 
 **Why it ends.** Every report is either given or replaced by an end: who is silent for `health_check_timeout_s` is killed, and
 a kill is confirmed. After `repair` each move is one message to one replica, and leads to a number that nobody believes; what
 is acknowledged never moves again. Only nodes can wait for each other, in a ring of node ranks: when no move is under way, and
 somebody is still misplaced, one node takes a rank that nobody believes, for which nobody can wait: the ring is broken. Who
-waits for the budget does so for others to become available. If one of those waits in turn for a rank that only it believes, or
-the loser of a duplicate does, it goes at once.
+waits for the budget does so for others to become available, and nobody waits for it: the rank that it believes is no node's.
 
 **What it costs.** A query and a report for each replica; O(N) in the step that repairs, O(log N) in all others.
 
@@ -333,14 +332,13 @@ def _follow_their_nodes(draft: Draft) -> bool:
 
 
 def _waits_for_budget(draft: Draft, replica: Replica) -> bool:
-    """Whether its move waits: it brings a user_config, for which no part of the budget is left, and nobody waits for it."""
+    """Whether its move waits: it brings a user_config, for which no budget is left, and what it believes is no node's rank."""
     if not draft.rollout.stale_config or not takes_config_along(draft, replica):
         return False
     if draft.spec.config_rollout == "at_once" or budget.may_send_config(draft) or not budget.is_available(draft, replica):
         return False
     assert replica.told is not None, f"{replica.replica_id} is to be told another node rank, and knows none"
-    node_id = draft.node_of_rank.get(replica.told.node_rank)
-    return all(each.node_id != node_id for each in (*draft.those(draft.placed), *draft.those(draft.recovery.losers)))
+    return replica.told.node_rank not in draft.node_of_rank
 
 
 def _explain(draft: Draft) -> None:

@@ -238,6 +238,9 @@ def test_a_controller_that_was_stopped_while_another_took_over_ends_and_leaves_e
     """The lock may be lost, as a lease is lost in time: it is removed here, as if that had happened."""
     older, before = place.healthy("app", "--journal", "older.jsonl")
     os.kill(older.pid, signal.SIGSTOP)
+    status, _, stderr = place.run("shutdown", "--executor", "local", "--yes", "--timeout", "0.1")
+    assert (status, stderr.count("\n")) == (2, 1)
+    assert f"process {older.pid}, has not answered within 2 s: `kill -CONT` lets one go on that was stopped" in stderr
     (lock,) = place.temporary.glob("rankcore-*/*/*/lock")
     lock.unlink()
     journal = (place.folder / "older.jsonl").read_bytes()

@@ -260,7 +260,7 @@ def test_an_older_controller_is_refused_by_replicas_and_can_start_none(serve):
 
 
 def test_what_was_shut_down_does_not_come_back_though_the_controller_hung(serve):
-    from executors.ray_gpu.errors import NotRunningError
+    from executors.ray_gpu.errors import NoAnswerError, NotRunningError
     from tests.ray_apps import double
 
     handle = serve.run(double.bind())
@@ -269,6 +269,8 @@ def test_what_was_shut_down_does_not_come_back_though_the_controller_hung(serve)
     hung = serve.status().controller_pid
     os.kill(hung, signal.SIGSTOP)
     try:
+        with pytest.raises(NoAnswerError, match=r"has not answered 'status' within 0\.[5-9] s"):
+            serve.status(timeout_s=0.5)
         serve.shutdown(timeout_s=0.5)
         eventually(lambda: not os.path.exists(f"/proc/{replica}"), "its replica is gone")
         with pytest.raises(NotRunningError, match="nothing runs in namespace 'rankcore' any more"):

@@ -13,6 +13,7 @@ from rankcore.routing.statuses import (
     StatusesShown,
     end,
     is_due,
+    is_lifted_by,
     left_s,
     numbered,
     show,
@@ -83,6 +84,12 @@ def test_a_process_is_told_of_what_waits_there_four_times_a_second_and_routes_ta
         assert due_at <= max(at, told_at + TELL_EVERY_S), "and no later"
     else:
         assert due_at == NEVER
+
+
+@given(st.tuples(st.integers(-1, 3), st.integers(0, 9)), st.tuples(st.integers(0, 3), st.integers(0, 9)))
+def test_routes_of_the_next_controller_alone_lift_what_one_has_said_of_nobody_serving(refusal, routes):
+    assert is_lifted_by(refusal, routes) == (routes[0] > refusal[0])
+    assert not is_lifted_by(refusal, (refusal[0], routes[1])), "of the same controller the number says nothing"
 
 
 def test_a_load_takes_as_long_as_its_pace_so_far_says():

@@ -157,8 +157,13 @@ def test_a_controller_that_does_not_answer_is_ended_all_the_same(rankcore, ended
     def silence(**_):
         raise NoAnswerError("the controller has not answered 'status' within 60 s")
 
-    monkeypatch.setattr(api, "status", silence)
+    waited = []
+    monkeypatch.setattr(api, "status", lambda namespace, timeout_s: waited.append(timeout_s) or silence())
+    for timeout in (("--timeout", "0"), ("--timeout", "30"), ("--timeout", "900")):
+        rankcore("shutdown", "--yes", *timeout)
+    ended.clear()
     done = rankcore("shutdown", "--yes")
+    assert waited == [2.0, 30.0, 60.0, 60.0], "no longer than the end may take"
     assert done.exit_code == 0
     assert done.output == "ended the controller of 'rankcore', its proxies, and what it has: it does not answer\n"
     assert len(ended) == 1

@@ -7,7 +7,7 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[r
 
 from types import SimpleNamespace
 
-from executors.cli.deploy import Asked, _told, deploy
+from executors.cli.deploy import DeployAsked, _told, deploy
 from executors.cli.plan_words import weights_lines
 from executors.ray_gpu import api, connection
 from executors.ray_gpu.errors import ConflictError, NameInUseError
@@ -66,7 +66,7 @@ def test_it_is_one_line_with_key_and_line(text, tmp_path, monkeypatch, capsys, d
     assert text.count(found) == 1
     (tmp_path / "apps.yaml").write_text(text.replace(found, by))
     with pytest.raises(typer.Exit) as ended:
-        deploy(Asked("apps.yaml", dry_run=dry_run, namespace="n"))
+        deploy(DeployAsked("apps.yaml", dry_run=dry_run, namespace="n"))
     said = capsys.readouterr().err.splitlines()
     assert (ended.value.exit_code, len(said)) == (2, 1)
     assert said[0].startswith(f"rankcore: error: {problem}")
@@ -89,7 +89,7 @@ def test_what_the_cluster_refuses_is_said_with_key_and_line(text, tmp_path, monk
     monkeypatch.setattr(api, "deploy_packages", refuse)
     (tmp_path / "apps.yaml").write_text(text)
     with pytest.raises(typer.Exit) as ended:
-        deploy(Asked("apps.yaml", dry_run=dry_run, namespace="n"))
+        deploy(DeployAsked("apps.yaml", dry_run=dry_run, namespace="n"))
     assert ended.value.exit_code == 2
     assert capsys.readouterr().err == f"rankcore: error: applications[1].{key}: {refused} (apps.yaml:{line})\n"
 
@@ -107,7 +107,7 @@ def test_a_file_without_applications_deletes_all_and_says_what_goes(text, tmp_pa
     monkeypatch.setattr(api, "deploy_packages", lambda packages, **how: asked.append((packages, how["prune"], how["expected"])))
     monkeypatch.setattr(api, "status", lambda **_: SimpleNamespace(deployments=there_is))
     (tmp_path / "apps.yaml").write_text("applications: []\n")
-    deploy(Asked("apps.yaml", prune=said, wait=True, namespace="n"))
+    deploy(DeployAsked("apps.yaml", prune=said, wait=True, namespace="n"))
     assert asked == [((), prune, "r1")]
     gone = ["deleted   old/Model: no replica would change", "old/Model DELETING, 0 of 0 running, ranks none yet"]
     assert capsys.readouterr().out.splitlines() == (gone if prune else ["nothing would change"])
@@ -122,7 +122,7 @@ def test_who_comes_second_is_told_which_revision_won_and_a_plan_that_was_read_ca
     (tmp_path / "apps.yaml").write_text("applications: []\n")
     for expect, read in (("", "r1"), ("r0", "r0")):
         with pytest.raises(typer.Exit) as ended:
-            deploy(Asked("apps.yaml", expect=expect, namespace="n"))
+            deploy(DeployAsked("apps.yaml", expect=expect, namespace="n"))
         assert ended.value.exit_code == 1
         found = capsys.readouterr().err
         assert found.startswith(

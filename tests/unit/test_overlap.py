@@ -789,6 +789,7 @@ def taker_of_a_rank_that_is_still_believed(**spec: object) -> tuple[Deployment, 
     d = overlapping(3, scarcity_after_s=5.0, **spec)
     d.die("llm#1.0")
     unplaced = d.sent(StartReplica)[-1].replica_id
+    d.find_no_room()
     d.wait(5.0)
     assert d.state.holder_of(0) == "llm#1.2"
     successor = updated(d)
@@ -846,6 +847,7 @@ def unwanted_successor() -> tuple[Deployment, str]:
 
 def test_one_that_is_not_wanted_is_so_too_where_the_holder_of_its_slot_moves() -> None:
     d, successor = unwanted_successor()
+    d.find_no_room()
     d.wait(60.0)
     assert d.state.holder_of(0) == "llm#1.1"
     assert d.state.tables.slots[0].successor == successor

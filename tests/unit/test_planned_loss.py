@@ -239,23 +239,19 @@ def test_an_uncordon_amid_an_update_leaves_that_no_more_successors_than_max_surg
 
 def test_an_uncordon_after_a_build_was_given_up_leaves_no_successor() -> None:
     """Nothing is updated any more, so that whoever runs what works stays."""
-    d = two_nodes(max_unavailable=1, max_start_failures=1)
+    d = two_nodes(max_unavailable=1, max_start_failures=1, max_surge=1)
     d.change(version="2")
-    d.stopped("llm#1.0")
     d.place("llm#1.4", "n2")
     d.start_fails("llm#1.4")
     assert d.status is DeploymentStatus.DEPLOY_FAILED
     d.settle()
-    d.drain("n1")
+    d.drain("n0")
     successor = started(d)[-1][0]
     d.forget()
-    d.uncordon("n1")
+    d.uncordon("n0")
     assert stopped(d) == [successor]
     d.settle()
-    assert {rank: each.replica_id for rank, each in by_rank(d).items() if each.replica_id in ("llm#1.1", "llm#1.3")} == {
-        1: "llm#1.1",
-        3: "llm#1.3",
-    }
+    assert {each.replica_id for each in by_rank(d).values()} >= {"llm#1.0", "llm#1.2"}
 
 
 def test_a_crash_meanwhile_takes_the_successor_that_waits() -> None:

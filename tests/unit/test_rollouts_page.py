@@ -94,7 +94,7 @@ def type_in(monkeypatch):
         return await a_controller()
 
     controller = run(begin())
-    monkeypatch.setattr(connection, "running", lambda namespace: controller)
+    monkeypatch.setattr(connection, "running", lambda *_: controller)
     for module in (api, changing):
         monkeypatch.setattr(module, "ask", lambda actor, method, *args, **_: run(getattr(actor, method)(*args)))
 

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from rankcore.routing import FailureKind, Route, Router, RouterState, RouteStep, RoutingSpec, image_of, open_router, route_step
-from rankcore.routing.commands import Complete, Decline, Dispatch, Expire, Fail, Reject, Retry
+from rankcore.routing.commands import Complete, Decline, Dispatch, Expire, Fail, FailPart, Reject, Retry
 from rankcore.routing.credits import CreditBook, Grant, Holder, RouterJoined, credit_step, open_credits
 from rankcore.routing.events import (
     AnswerBegun,
@@ -225,6 +225,17 @@ def test_a_broadcast_that_is_complete_too_early_is_found():
     assert "Q9" in broken(before, event, step, commands=(Complete(1),))
     before, event, step = step_of(arrived(1, broadcast=True), RequestDone(request_id=1, part=1, at=2.0))
     assert "Q9" in broken(before, event, step, commands=(Complete(1, 2),))
+
+
+def test_a_part_that_fails_decides_where_failures_are_not_kept_and_nowhere_else():
+    failed = RequestFailed(request_id=1, part=1, kind=FailureKind.RAISED, at=2.0)
+    before, event, step = step_of(arrived(1, broadcast=True), failed)
+    assert "Q9" in broken(before, event, step, commands=(FailPart(1, FailureKind.RAISED, "", 1),))
+    before, event, step = step_of(arrived(1, broadcast=True, keep_failures=True), failed)
+    assert step.commands == (FailPart(1, FailureKind.RAISED, "", 1),)
+    assert "Q9" in broken(before, event, step, commands=step.commands * 2)
+    assert "Q9" in broken(before, event, step, commands=(*step.commands, Fail(1, FailureKind.RAISED, "", 1)))
+    assert "Q10" in broken(before, event, step, notes=())
 
 
 def test_what_has_no_reason_is_found():

@@ -94,9 +94,9 @@ def deploy(
     no cluster.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     choose_cluster(address)
-    from executors.cli.deploy import Asked, deploy
+    from executors.cli.deploy import DeployAsked, deploy
     from executors.cli.run_options import args_of, environment_of
 
     environment = environment_of(runtime_env, runtime_env_json, working_dir)
     args = args_of(arguments or ())
-    deploy(Asked(target, name, replicas, replace, prune, dry_run, wait, expect, as_json, namespace, args, environment))
+    deploy(DeployAsked(target, name, replicas, replace, prune, dry_run, wait, expect, as_json, namespace, args, environment))

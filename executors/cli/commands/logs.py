@@ -13,8 +13,8 @@ def logs(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="APP[/DEPLOYMENT[#RANK]]",
-            help="Whose; after #, a rank or the rest of a replica's id.",
+            metavar="NAME",
+            help="APP, APP/DEPLOYMENT, or that with # and a rank or the rest of a replica's id.",
             show_default=False,
         ),
     ],

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 
-class Kind(StrEnum):
+class FilesOf(StrEnum):
     """Of which files."""
 
     SCENARIO = "scenario"
@@ -15,8 +15,9 @@ class Kind(StrEnum):
 
 def schema(
     kind: Annotated[
-        Kind, typer.Argument(metavar="[scenario|apps]", help="scenario: of a simulation; apps: what `rankcore deploy` takes.")
-    ] = Kind.SCENARIO,
+        FilesOf,
+        typer.Argument(metavar="[scenario|apps]", help="scenario: of a simulation; apps: what `rankcore deploy` takes."),
+    ] = FilesOf.SCENARIO,
 ) -> None:
     """Print the JSON Schema of scenario files, or of files of applications, for editors.
 
@@ -32,4 +33,4 @@ def schema(
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     from executors.cli.schema import run
 
-    run(kind is Kind.APPS)
+    run(kind is FilesOf.APPS)

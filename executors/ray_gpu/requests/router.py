@@ -68,6 +68,7 @@ from rankcore.routing.events import (
     RoutingSpecChanged,
 )
 from rankcore.routing.spec import RoutingSpec
+from rankcore.routing.statuses import is_lifted_by
 
 
 class Router:
@@ -182,7 +183,7 @@ class Router:
     def learn(self, news: DeploymentNews) -> None:
         """The controller says what is new; what was overtaken by other news changes nothing."""
         if news.routes is not None and news.routes[0] > self.seen.routes:
-            if news.routes[0][0] > self.seen.status[0]:  # the controller that said so is gone, and the next has not yet
+            if is_lifted_by(self.seen.status, news.routes[0]):
                 self._refusal = ("", -math.inf)
                 self.seen = attrs.evolve(self.seen, refuses=False)
             self.seen = attrs.evolve(self.seen, routes=news.routes[0])
