@@ -95,7 +95,7 @@ class Publisher:
         if not isinstance(value, Latency):
             self._set(asked, name, labels, value)
             return ((name, labels),)
-        counts, sum_ms = list(value.counts), value.sum_ms
+        counts, sum_ms = list(value.counts), value.sum_s * 1000.0
         total = 0
         keys: list[Key] = []
         for bound, count in zip(BOUNDS, counts, strict=True):
