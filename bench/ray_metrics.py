@@ -2,8 +2,9 @@
 
 One cluster, and a process with a namespace, a replica and 64 calls in flight for each side. They take turns of a second or so,
 in every other round the other way round, and each round compares neighbours; what is reported is the median of the rounds'
-ratios, with the middle half. `without` publishes nothing; with `--before FOLDER` it is the code of another tree, which may have
-no metrics at all. `with, twice` is the same as `with`, in processes of its own: how far two of the same are apart.
+ratios, with the middle half: of calls a second, and of the processor time of caller and replica together for a call, which
+others on the machine disturb less. `without` publishes nothing; with `--before FOLDER` it is the code of another tree, which
+may have no metrics at all. `with, twice` is the same as `with`, in processes of its own: how far two of the same are apart.
 """
 
 import argparse
@@ -29,8 +30,8 @@ SIDES: dict[str, dict[str, str]] = {
 }
 
 
-async def calls_per_s(handle: Any, seconds: float) -> float:
-    """With so many in flight."""
+async def measured_once(handle: Any, seconds: float) -> tuple[float, float]:
+    """Calls a second with so many in flight, and microseconds of processor time for each."""
     end, done = time.perf_counter() + seconds, 0
 
     async def call_on() -> None:
@@ -39,9 +40,11 @@ async def calls_per_s(handle: Any, seconds: float) -> float:
             await handle.remote(1)
             done += 1
 
-    began = time.perf_counter()
+    used_s = await handle.used_s.remote()
+    began, own_s = time.perf_counter(), time.process_time()
     await asyncio.gather(*(call_on() for _ in range(IN_FLIGHT)))
-    return done / (time.perf_counter() - began)
+    took_s, own_s = time.perf_counter() - began, time.process_time() - own_s
+    return done / took_s, (own_s + await handle.used_s.remote() - used_s) / done * 1e6
 
 
 def be_side(name: str, address: str) -> None:
@@ -59,12 +62,15 @@ def be_side(name: str, address: str) -> None:
         async def __call__(self, x: int) -> int:
             return x
 
+        async def used_s(self) -> float:
+            return time.process_time()
+
     handle = serve.run(Same.bind(), namespace=namespace)
-    asyncio.run(calls_per_s(handle, WARM_UP_S))
+    asyncio.run(measured_once(handle, WARM_UP_S))
     print("ready", flush=True)
     try:
         for line in sys.stdin:
-            print(json.dumps(asyncio.run(calls_per_s(handle, float(line)))), flush=True)
+            print(json.dumps(asyncio.run(measured_once(handle, float(line)))), flush=True)
     finally:
         serve.shutdown(namespace=namespace, timeout_s=10.0)
 
@@ -81,15 +87,16 @@ class Side:
     def _until(self, wanted: str | None = None) -> str:
         assert self._process.stdout is not None, "it is a pipe"
         for line in self._process.stdout:
-            if (wanted is None and line[:1].isdigit()) or line.strip() == wanted:
+            if (wanted is None and line[:1] == "[") or line.strip() == wanted:
                 return line
         raise RuntimeError("a side has ended")
 
-    def measure(self, seconds: float) -> float:
-        """Calls a second."""
+    def measure(self, seconds: float) -> tuple[float, float]:
+        """As `measured_once`."""
         assert self._process.stdin is not None, "it is a pipe"
         print(seconds, file=self._process.stdin, flush=True)
-        return float(json.loads(self._until()))
+        rate, used_us = json.loads(self._until())
+        return rate, used_us
 
     def end(self) -> None:
         """With what it has deployed."""
@@ -98,12 +105,12 @@ class Side:
         self._process.wait(60.0)
 
 
-def measured(rounds: int, seconds: float, before: Path | None) -> dict[str, list[float]]:
-    """Calls a second of each side, round by round."""
+def measured(rounds: int, seconds: float, before: Path | None) -> dict[str, list[tuple[float, float]]]:
+    """Of each side, round by round, what `measured_once` says."""
     import ray
 
     here = Path(__file__).parents[1]
-    found: dict[str, list[float]] = {name: [] for name in SIDES}
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in SIDES}
     address = ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False).address_info["gcs_address"]
     sides: dict[str, Side] = {}
     try:
@@ -112,7 +119,8 @@ def measured(rounds: int, seconds: float, before: Path | None) -> dict[str, list
         for turn in range(rounds):
             for name in SIDES if turn % 2 == 0 else reversed(SIDES):
                 found[name].append(sides[name].measure(seconds))
-            print(f"round {turn + 1} of {rounds}: {[round(each[-1]) for each in found.values()]}", file=sys.stderr, flush=True)
+            said = ", ".join(f"{each[-1][0]:,.0f} calls/s at {each[-1][1]:.1f} us" for each in found.values())
+            print(f"round {turn + 1} of {rounds}: {said}", file=sys.stderr, flush=True)
     finally:
         for side in sides.values():
             side.end()
@@ -133,11 +141,14 @@ def main() -> None:
     found = measured(chosen.rounds, chosen.seconds, chosen.before)
     rows = []
     for name, values in found.items():
-        ratios = [100.0 * (one / other - 1.0) for one, other in zip(values, found["without"], strict=True)]
-        low, middle, high = statistics.quantiles(ratios, n=4)
-        rows.append([name, f"{statistics.median(values):,.0f}", f"{middle:+.1f} % ({low:+.1f} to {high:+.1f})"])
-    print_table(["", "calls/s", "against without"], rows)
-    save("ray_metrics", {"rounds": chosen.rounds, "seconds": chosen.seconds, "calls_per_s": found})
+        row = [name]
+        for which in (0, 1):
+            ratios = [100.0 * (one[which] / other[which] - 1.0) for one, other in zip(values, found["without"], strict=True)]
+            low, middle, high = statistics.quantiles(ratios, n=4)
+            row += [f"{statistics.median(each[which] for each in values):,.1f}", f"{middle:+.1f} % ({low:+.1f} to {high:+.1f})"]
+        rows.append(row)
+    print_table(["", "calls/s", "against without", "us of processor for a call", "against without"], rows)
+    save("ray_metrics", {"rounds": chosen.rounds, "seconds": chosen.seconds, "measured": found})
 
 
 if __name__ == "__main__":

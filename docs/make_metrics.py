@@ -50,6 +50,9 @@ Requests add to plain numbers, and a thread publishes what has changed: what tha
 numbers as they are: `histogram_quantile(0.99, sum by (le, deployment) (rate(..._bucket[1m])))` says what it does of Serve's.
 
 {tables}
+Ray's endpoints ask nobody who they are: whoever reaches a node's port reads them. The REST server ([rest](rest.md)) has the
+metrics of all nodes at `GET /metrics`, behind its token.
+
 ## What is otherwise than in Ray Serve
 
 - Calls by handles have the route "": the route of the request that led to them does not travel with them.

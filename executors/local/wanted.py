@@ -14,7 +14,7 @@ from rankcore.errors import InvalidSpecError
 
 
 def spec_of(application: Application, app_name: str = DEFAULT_APPLICATION) -> DeploymentSpec:
-    """The spec of an application. `ray_actor_options` and `spares` mean nothing here.
+    """The spec of an application. `ray_actor_options`, `spares` and `logging_config` mean nothing here.
 
     Raises:
         InvalidDeploymentError: An option is not what it may be, or needs Ray.

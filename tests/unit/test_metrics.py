@@ -127,6 +127,32 @@ def test_a_gauge_of_what_is_gone_goes_to_zero_and_a_counter_stays(published):
     assert made["serve_deployment_replica_starts"].values == {sample.labels: 1}
 
 
+def test_of_two_things_with_the_same_labels_a_counter_has_the_sum_and_one_that_begins_again_goes_on(published):
+    publisher, made = published
+    first, second, totals = Thing(), Thing(), {"first": 100, "second": 5}
+    labels = ("llm", "default")
+    publisher.add(first, lambda _: [Sample("rankcore_router_retries", labels, totals["first"])])
+    publisher.add(second, lambda _: [Sample("rankcore_router_retries", labels, totals["second"])])
+    publisher.publish()
+    publisher.publish()
+    assert made["rankcore_router_retries"].values == {labels: 105}
+    totals["second"] = 2
+    publisher.publish()
+    assert made["rankcore_router_retries"].values == {labels: 107}
+
+
+def test_a_gauge_that_another_thing_has_too_does_not_go_to_zero_with_the_first(published):
+    publisher, made = published
+    first, second, labels = Thing(), Thing(), ("llm", "llm#1.0", "default")
+    for thing in (first, second):
+        publisher.add(thing, lambda _: [Sample("serve_replica_processing_queries", labels, 4)])
+    publisher.publish()
+    del first, thing
+    publisher.publish()
+    assert made["serve_replica_processing_queries"].values == {labels: 4}
+    del second
+
+
 def test_a_source_that_raises_keeps_no_other_from_being_published(published):
     publisher, made = published
     thing = Thing()

@@ -10,44 +10,42 @@ LATENCY_MS = (
     120000.0, 300000.0, 600000.0,
 )  # fmt: skip
 """Upper bounds of Ray Serve's histograms of latencies."""
+BOUNDS_S = tuple(bound / 1000.0 for bound in LATENCY_MS)
 OK = "OK"
 """How a call that raised nothing has ended."""
 
 
 class Latency:
-    """A histogram of times.
+    """A histogram of times. What runs for each call of a handle writes out what `add` does: to call it takes as long again.
 
     Attributes:
         counts: How many were within each bound and above the one before, and above all.
-        sum_ms: Of all.
+        sum_s: Of all.
     """
 
-    __slots__ = ("counts", "sum_ms")
+    __slots__ = ("counts", "sum_s")
 
     def __init__(self) -> None:
-        self.counts = [0] * (len(LATENCY_MS) + 1)
-        self.sum_ms = 0.0
+        self.counts = [0] * (len(BOUNDS_S) + 1)
+        self.sum_s = 0.0
 
     def add(self, seconds: float) -> None:
         """One more."""
-        took_ms = seconds * 1000.0
-        self.counts[bisect_left(LATENCY_MS, took_ms)] += 1
-        self.sum_ms += took_ms
+        self.counts[bisect_left(BOUNDS_S, seconds)] += 1
+        self.sum_s += seconds
 
 
 class RouteCounts:
     """Of the calls of one route at a replica.
 
     Attributes:
-        done: How many raised nothing.
-        errors: How many did, by the name of what they raised.
+        errors: How many raised, by the name of what they did.
         latency: Of all.
     """
 
-    __slots__ = ("done", "errors", "latency")
+    __slots__ = ("errors", "latency")
 
     def __init__(self) -> None:
-        self.done = 0
         self.errors: dict[str, int] = {}
         self.latency = Latency()
 
@@ -56,11 +54,13 @@ class ReplicaCounts:
     """Of the calls that a replica has answered.
 
     Attributes:
-        routes: By route; "" of those by handles.
+        by_handle: Of those by handles.
+        routes: The same by route, which is "" for those by handles.
     """
 
     def __init__(self) -> None:
-        self.routes: dict[str, RouteCounts] = {}
+        self.by_handle = RouteCounts()
+        self.routes: dict[str, RouteCounts] = {"": self.by_handle}
 
     def ended(self, route: str, how: str, latency_s: float) -> None:
         """A call has ended so."""
@@ -68,9 +68,7 @@ class ReplicaCounts:
         if counts is None:
             counts = self.routes[route] = RouteCounts()
         counts.latency.add(latency_s)
-        if how == OK:
-            counts.done += 1
-        else:
+        if how != OK:
             counts.errors[how] = counts.errors.get(how, 0) + 1
 
 

@@ -141,7 +141,9 @@ class Decisions:
             if deployment in self._gaps and deployment in state.deployments:
                 self._gaps[deployment].look(state.deployments[deployment], replica_id, at)
         for deployment in touched:
-            if deployment in self._gaps and deployment in state.deployments:
+            if deployment not in state.deployments:
+                self._gaps.pop(deployment, None)
+            elif deployment in self._gaps:
                 self._gaps[deployment].resize(state.deployments[deployment].ranks.world_size, at)
 
     # -- what is published; on another thread

@@ -68,8 +68,11 @@ def of_replica(deployment: str, replica_id: str, server: Serves) -> Iterator[Sam
     yield Sample("serve_deployment_replica_starts", own, 1)
     yield Sample("serve_replica_processing_queries", own, server.under_way)
     for route, counts in list(server.counts.routes.items()):
-        yield Sample("serve_deployment_request_counter", (*own, route), counts.done)
-        for kind, count in list(counts.errors.items()):
+        total, errors = sum(counts.latency.counts), dict(counts.errors)
+        if not total:
+            continue
+        yield Sample("serve_deployment_request_counter", (*own, route), total - sum(errors.values()))
+        for kind, count in errors.items():
             yield Sample("serve_deployment_error_counter", (*own, route, kind), count)
         yield Sample("serve_deployment_processing_latency_ms", (*own, route), counts.latency)
 

@@ -45,8 +45,20 @@ Source = Callable[[Any], Iterable[Sample]]
 Key = tuple[str, tuple[str, ...]]
 
 
+class _Asked:
+    """A source with its thing, and what it has said that was published."""
+
+    def __init__(self, thing: object, source: Source) -> None:
+        self.thing = weakref.ref(thing)
+        self.source = source
+        self.published: dict[Key, float] = {}
+
+
 class Publisher:
     """Keeps what was published last. One thread calls `publish`.
+
+    Two things may have the same labels for a while, such as the router of a deployment that is gone and the one of the next:
+    what a counter grows by is therefore found for each by itself.
 
     Args:
         instrument: Makes the one of a name: an object that has `inc` or `set`.
@@ -55,62 +67,64 @@ class Publisher:
     def __init__(self, instrument: Callable[[str, bool, tuple[str, ...], str], Any]) -> None:
         self._make = instrument
         self._instruments: dict[str, tuple[Any, tuple[str, ...]]] = {}
-        self._sources: list[tuple[weakref.ref[Any], Source]] = []
-        self._published: dict[Key, float] = {}
+        self._asked: list[_Asked] = []
 
     def add(self, thing: object, source: Source) -> None:
         """Ask of this thing too from now on, which is not kept."""
-        self._sources.append((weakref.ref(thing), source))
+        self._asked.append(_Asked(thing, source))
 
     def publish(self) -> None:
         """Publish what has changed."""
-        there: set[Key] = set()
-        for each in tuple(self._sources):
-            thing, source = each[0](), each[1]
+        for asked in tuple(self._asked):
+            thing, there = asked.thing(), set[Key]()
             if thing is None:
-                self._sources.remove(each)
-                continue
-            try:
-                for name, labels, value in source(thing):
-                    there.update(self._put(name, labels, value))
-            except Exception:  # a count of ours may change while it is read
-                LOG.debug("a source of metrics has failed", exc_info=True)
-        for key, value in tuple(self._published.items()):
-            if key not in there and not self._is_counter(key[0]):
-                if value:
-                    self._set(*key, 0.0)
-                del self._published[key]
+                self._asked.remove(asked)
+            else:
+                try:
+                    for name, labels, value in asked.source(thing):
+                        there.update(self._put(asked, name, labels, value))
+                except Exception:  # a count of ours may change while it is read
+                    LOG.debug("a source of metrics has failed", exc_info=True)
+                    continue
+            for key in [each for each in asked.published if each not in there and not self._is_counter(each[0])]:
+                is_anothers = any(key in other.published for other in self._asked if other is not asked)
+                if asked.published.pop(key) and not is_anothers:
+                    self._say(*key, 0.0)
 
-    def _put(self, name: str, labels: tuple[str, ...], value: float | Latency) -> Iterable[Key]:
+    def _put(self, asked: _Asked, name: str, labels: tuple[str, ...], value: float | Latency) -> Iterable[Key]:
         if not isinstance(value, Latency):
-            self._set(name, labels, value)
+            self._set(asked, name, labels, value)
             return ((name, labels),)
-        counts, sum_ms = list(value.counts), value.sum_ms
+        counts, sum_ms = list(value.counts), value.sum_s * 1000.0
         total = 0
         keys: list[Key] = []
         for bound, count in zip(BOUNDS, counts, strict=True):
             total += count
             keys.append((f"{name}_bucket", (*labels, bound)))
-            self._set(*keys[-1], total)
+            self._set(asked, *keys[-1], total)
         for part, number in (("sum", sum_ms), ("count", total)):
             keys.append((f"{name}_{part}", labels))
-            self._set(*keys[-1], number)
+            self._set(asked, *keys[-1], number)
         return keys
 
-    def _set(self, name: str, labels: tuple[str, ...], value: float) -> None:
-        key = name, labels
-        before = self._published.get(key)
-        if before == value or (before is None and not value and self._is_counter(name)):
+    def _set(self, asked: _Asked, name: str, labels: tuple[str, ...], value: float) -> None:
+        key, is_counter = (name, labels), self._is_counter(name)
+        before = asked.published.get(key)
+        if before == value or (before is None and not value and is_counter):
             return
+        # A counter that is less than before has begun again, as of a deployment that was deleted and is there again.
+        grown = value if before is None or value < before else value - before
+        asked.published[key] = value
+        if not is_counter or grown:
+            self._say(name, labels, grown if is_counter else value)
+
+    def _say(self, name: str, labels: tuple[str, ...], value: float) -> None:
         instrument, keys = self._instrument(name)
         tags = dict(zip(keys, labels, strict=True))
         if self._is_counter(name):
-            if value < (before or 0.0):
-                return  # its source has begun again: it goes on once it has caught up
-            instrument.inc(value - (before or 0.0), tags)
+            instrument.inc(value, tags)
         else:
             instrument.set(value, tags)
-        self._published[key] = value
 
     def _is_counter(self, name: str) -> bool:
         return name in BY_NAME and BY_NAME[name].kind == COUNTER

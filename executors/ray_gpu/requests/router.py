@@ -7,6 +7,7 @@ by actor calls; the choice is made per replica and invisible to callers and core
 import asyncio
 import itertools
 import math
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,7 +25,7 @@ from executors.ray_gpu.errors import (
     UnavailableError,
 )
 from executors.ray_gpu.messages import UNAVAILABLE, CallStatus, DeploymentNews, Routes, Seen, Version
-from executors.ray_gpu.metrics.counts import RouterCounts
+from executors.ray_gpu.metrics.counts import BOUNDS_S, RouterCounts
 from executors.ray_gpu.requests.call import Answer, Call
 from executors.ray_gpu.requests.channel import Attempt, Channel
 from executors.ray_gpu.requests.frames import ERROR, PARTS, REFUSED
@@ -343,7 +344,9 @@ class Router:
     def _dispatch(self, command: Dispatch | Retry) -> None:
         call = self._calls[command.request_id]
         if type(command) is Dispatch:
-            self.counts.waits.add(self._loop.time() - call.arrived_at)
+            waits, waited_s = self.counts.waits, self._loop.time() - call.arrived_at
+            waits.counts[bisect_left(BOUNDS_S, waited_s)] += 1
+            waits.sum_s += waited_s
         else:
             self.counts.retried += 1
         self._ways.current[command.replica_id].send(Attempt(call, command.attempt, command.part))

@@ -9,6 +9,7 @@ import inspect
 import logging
 import os
 import time
+from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any, Protocol
 
 from executors.private_folder import bound
 from executors.ray_gpu.errors import CallCancelledError, RayExecutorError, RemoteError, as_error
-from executors.ray_gpu.metrics.counts import OK, ReplicaCounts
+from executors.ray_gpu.metrics.counts import BOUNDS_S, OK, ReplicaCounts
 from executors.ray_gpu.requests.actors import dead_among
 from executors.ray_gpu.requests.connection import Connection, Mailbox, SocketEnd
 from executors.ray_gpu.requests.frames import END, ERROR, ITEM, LARGE, REFUSED, WANT, caller_of
@@ -344,7 +345,13 @@ class CallServer:
                 del told
                 connection.answer(call_id, kind, body)
         finally:
-            self._note(running, method, arguments, about, ended, perf_counter() - began)
+            latency_s = perf_counter() - began
+            if ended is OK and method != HTTP and self._user.access_log is None:
+                latency = self.counts.by_handle.latency
+                latency.counts[bisect_left(BOUNDS_S, latency_s)] += 1
+                latency.sum_s += latency_s
+            else:
+                self._note(running, method, arguments, about, ended, latency_s)
             if span is not None:
                 span.end("" if ended == OK else ended)
 
