@@ -67,8 +67,8 @@ FAILURES = (
         "V7",
         "min_ready_s begins anew with each controller: an update waits for those that have served for days",
         "rankcore/rules/recovery.py",
-        "**readiness.begin(draft, known, event.ready_for_s or 0.0))",
-        "**readiness.begin(draft, known))",
+        "readiness.begin(draft, known, event.ready_for_s or 0.0)",
+        "readiness.begin(draft, known)",
     ),
     Mutant(
         "ready-on-a-user-config-of-before",
