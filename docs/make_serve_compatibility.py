@@ -165,7 +165,8 @@ def _schema() -> Any:
 def _our_call_options() -> Names:
     from executors.ray_gpu.requests import handle
 
-    return {**fields_of_attrs(handle.CallOptions), **dict.fromkeys(handle.SERVE_OPTIONS, NO_DEFAULT)}
+    by_serve = (*handle.SERVE_OPTIONS, *handle.SERIALIZATIONS)
+    return {**fields_of_attrs(handle.CallOptions), **dict.fromkeys(by_serve, NO_DEFAULT)}
 
 
 def _our_http_options() -> Names:
@@ -226,6 +227,12 @@ def _serve_paths() -> Names:
 
     found = re.findall(r"@routes\.(\w+)\(\s*\"([^\"]+)\"", inspect.getsource(serve_head))
     return {f"{verb.upper()} {path}": NO_DEFAULT for verb, path in found}
+
+
+def _our_paths() -> Names:
+    from executors.ray_gpu.rest.endpoints import ENDPOINTS
+
+    return {f"{each.method} {each.path}": NO_DEFAULT for each in ENDPOINTS}
 
 
 def _without_defaults(names: Names) -> Names:
@@ -324,7 +331,7 @@ SURFACES = (
         _our_application,
     ),
     Surface("shell", "commands, and their options", _serve_shell, _our_shell),
-    Surface("REST", "REST", _serve_paths, dict),
+    Surface("REST", "REST", _serve_paths, _our_paths),
 )
 
 

@@ -45,6 +45,11 @@ def _moment(instance: object, attribute: "attrs.Attribute[Any]", value: object) 
     checks.seconds(InvalidEventError, _field_name(instance, attribute), value)
 
 
+def _optional_span(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
+    if value is not None:
+        _moment(instance, attribute, value)
+
+
 def _number(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
     # Revisions start at epoch << 32, so their range is wider than that of a count.
     if type(value) is int and 0 <= value <= checks.REVISION_MAX:
@@ -201,6 +206,8 @@ class ReplicaReported:
         version: Of its code.
         ready: Whether its start-up is over.
         unready: Why it takes no requests for now, though it is ready (`ReplicaUnready`); None: it takes them.
+        ready_for_s: For how long user code has been up on this user_config, ready or prepared, by its own clock, since those
+            of two epochs differ; None: it is not, or does not say, and counts from this report.
         prepared: Whether its user code is up, and no preparation is under way. Counts where it is not ready.
         draining: Whether it was told to stop.
         config_id: Of the user_config that it has applied; None: none yet.
@@ -216,6 +223,7 @@ class ReplicaReported:
     version: str = attrs.field(validator=_identifier)
     ready: bool = attrs.field(validator=_flag)
     unready: str | None = attrs.field(default=None, validator=_optional_text)
+    ready_for_s: float | None = attrs.field(default=None, validator=_optional_span)
     prepared: bool = attrs.field(default=False, validator=_flag)
     draining: bool = attrs.field(default=False, validator=_flag)
     config_id: str | None = attrs.field(default=None, validator=attrs.validators.optional(_identifier))

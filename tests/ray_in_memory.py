@@ -167,6 +167,7 @@ def without_actors(monkeypatch):
     found, ended = {}, []
     monkeypatch.setattr(clusters, "find_replicas", lambda namespace: {name: list(ids) for name, ids in found.items()})
     monkeypatch.setattr(clusters, "find_workers", lambda namespace: {})
+    monkeypatch.setattr(clusters, "sweep_groups", lambda namespace, found: None)
     monkeypatch.setattr(workers, "Reaper", lambda world: SimpleNamespace())
     monkeypatch.setattr(clusters, "kill_replica", lambda namespace, name, replica_id: ended.append(replica_id))
     monkeypatch.setattr(executor, "Reaper", lambda world: SimpleNamespace())

@@ -224,6 +224,7 @@ class Deployment:
         draining: bool | None = None,
         version: str | None = None,
         config_id: Any = BELIEVES,
+        ready_for_s: float | None = None,
         epoch: int | None = None,
         at: float | None = None,
     ) -> Step:
@@ -254,6 +255,7 @@ class Deployment:
                 group_id=process.group_id,
                 restart_token=process.restart_token,
                 unready=process.unready,
+                ready_for_s=ready_for_s,
                 epoch=self.state.epoch if epoch is None else epoch,
                 at=self._at(at),
             )

@@ -20,6 +20,7 @@ from executors.cli.commands.nodes import cordon, drain, replace, stop, uncordon
 from executors.cli.commands.notes import notes
 from executors.cli.commands.plan import plan
 from executors.cli.commands.replay import replay
+from executors.cli.commands.requests import cancel, requests
 from executors.cli.commands.rest import rest
 from executors.cli.commands.rollouts import pause, promote, restart, resume, retry, rollback
 from executors.cli.commands.run import run
@@ -55,6 +56,7 @@ COMMANDS = (
     *(scale, update, evict, defragment, delete, shutdown, where, upgrade),
     *(restart, pause, promote, resume, rollback, retry),
     *(cordon, uncordon, drain, replace, stop),
+    *(requests, cancel),
 )
 NUMBERS = {"ignore_unknown_options": True}
 """Of commands that take a number: -1 is one, though a wrong one, and no option."""

@@ -94,6 +94,7 @@ if TYPE_CHECKING:
     from executors.ray_gpu.requests.under_way import cancel_request, requests_under_way
     from executors.ray_gpu.rest.options import RestOptions
     from executors.ray_gpu.rest.starting import start_rest, stop_rest
+    from executors.ray_gpu.serve_options import ControllerOptions
     from executors.ray_gpu.static_placement import StaticPlacementConfig
     from executors.ray_gpu.worker.declaration import Residency
     from executors.ray_gpu.worker.options import MemoryOptions
@@ -103,6 +104,7 @@ _HOMES = {
     "Application": "executors.ray_gpu.declaration",
     "CallCancelledError": "executors.ray_gpu.errors",
     "CallError": "executors.ray_gpu.errors",
+    "ControllerOptions": "executors.ray_gpu.serve_options",
     "ConflictError": "executors.ray_gpu.errors",
     "DeadlineError": "executors.ray_gpu.errors",
     "Deployment": "executors.ray_gpu.declaration",
@@ -188,6 +190,7 @@ __all__ = [
     "CallCancelledError",
     "CallError",
     "ConflictError",
+    "ControllerOptions",
     "DeadlineError",
     "Deployment",
     "DeploymentBroadcastResponse",

@@ -40,6 +40,7 @@ from executors.ray_gpu.packing import Origin, Package, wanted_of
 from executors.ray_gpu.proxies.options import ProxyOptions, chosen
 from executors.ray_gpu.requests.handle import DeploymentHandle
 from executors.ray_gpu.rest.starting import end_rest
+from executors.ray_gpu.serve_options import ControllerOptions, controller_options_of
 from executors.ray_gpu.worker.options import MemoryOptions
 from executors.revisions import revision_of
 from rankcore import DeploymentStatus
@@ -68,6 +69,7 @@ def start(
     http_options: HttpOptions | Mapping[str, Any] | None = None,
     grpc_options: GrpcOptions | Mapping[str, Any] | None = None,
     memory: MemoryOptions | Mapping[str, Any] | None = None,
+    controller_options: ControllerOptions | Mapping[str, Any] | None = None,
     logging_config: LoggingConfig | Mapping[str, Any] | None = None,
 ) -> None:
     """Start the controller, where it does not run yet. `run` does it too.
@@ -83,6 +85,7 @@ def start(
             otherwise, and are started where there are none. None: as it is. How replicas log, `run` and `@deployment` say.
         namespace: Where it and its replicas live; by default $RANKCORE_NAMESPACE, or "rankcore".
         journal: File for everything that happens, on the controller's node; None: no journal.
+        controller_options: Of the controller, where it is started by this: the variables of its environment.
 
     Raises:
         NotRunningError: Ray cannot be reached.
@@ -92,7 +95,7 @@ def start(
     if proxy_location is not None:
         location: Any = getattr(proxy_location, "value", proxy_location)  # Serve's is an enum
         http = attrs.evolve(http or HttpOptions(), location=location)
-    places = chosen(MemoryOptions, memory)
+    places, env_vars = chosen(MemoryOptions, memory), controller_options_of(controller_options).env_vars
     logs = as_plain(logging_config_of(logging_config))
     if grpc is not None:
         grpc = _importable(grpc)
@@ -103,7 +106,7 @@ def start(
             LOG.warning("%s", open_door)
     connection.connect(start=True)
     grpc = _in_this_jobs_environment(grpc)
-    controller = connection.start_controller(namespace or connection.default_namespace(), journal)
+    controller = connection.start_controller(namespace or connection.default_namespace(), journal, env_vars)
     _say_where_journal_is(controller, journal)
     if places is not None:
         ask(controller, "use_memory", places)
@@ -123,6 +126,7 @@ def run(
     replace: bool = False,
     route_prefix: str | None = None,
     external_scaler_enabled: bool = False,
+    controller_options: ControllerOptions | Mapping[str, Any] | None = None,
     namespace: str | None = None,
     journal: str | None = JOURNAL_IN_LOGS,
     logging_config: LoggingConfig | Mapping[str, Any] | None = None,
@@ -145,7 +149,7 @@ def run(
             none yet. None: "/" for a class with `@ingress`, no HTTP for any other.
         external_scaler_enabled: No deployment of it may scale itself then: `scale` is called from outside, as it may be of any
             other without `autoscaling_config` too.
-        namespace, journal: As for `start`.
+        controller_options, namespace, journal: As for `start`.
         logging_config: How the replicas of the application log, those of deployments that have one of their own excepted.
         _local_testing_mode: Run it in this process, on threads, without Ray: for tests. One replica each, and no HTTP.
 
@@ -179,6 +183,7 @@ def run(
         wait=wait,
         timeout_s=timeout_s,
         replace=replace,
+        controller_options=controller_options,
         namespace=namespace,
         journal=journal,
     )
@@ -213,6 +218,7 @@ def run_many(
     timeout_s: float | None = None,
     replace: bool = False,
     prune: bool = False,
+    controller_options: ControllerOptions | Mapping[str, Any] | None = None,
     namespace: str | None = None,
     journal: str | None = JOURNAL_IN_LOGS,
 ) -> list[DeploymentHandle]:
@@ -224,7 +230,7 @@ def run_many(
         wait_for_ingress_deployment_creation: What is asked for is stored when this returns, whatever is said here.
         wait_for_applications_running: Ray Serve's name for `wait`.
         prune: Whether all other applications are deleted.
-        wait, timeout_s, replace, namespace, journal: As for `run`.
+        wait, timeout_s, replace, controller_options, namespace, journal: As for `run`.
 
     Returns:
         The handle that `run` would return, of each.
@@ -232,7 +238,7 @@ def run_many(
     Raises:
         RayExecutorError, TimeoutError: As `run`.
     """
-    targets = list(targets)
+    targets, env_vars = list(targets), controller_options_of(controller_options).env_vars
     _check_names([each.name for each in targets])
     if any(_prefix_of(each) is not None for each in targets):
         _check_http_can_be_served()
@@ -240,6 +246,8 @@ def run_many(
     namespace = namespace or connection.default_namespace()
     built = [packages_of(each, namespace) for each in targets]
     packages = tuple(package for own, _ in built for package in own)
+    if env_vars:
+        connection.start_controller(namespace, journal, env_vars)
     wait = wait and wait_for_applications_running
     deploy_packages(
         packages, wait=wait, timeout_s=timeout_s, replace=replace, prune=prune, namespace=namespace, journal=journal

@@ -28,6 +28,7 @@ from executors.ray_gpu.ids_on_ray import renamed_id
 from executors.ray_gpu.metrics.of_decisions import Decisions
 from executors.ray_gpu.metrics.publisher import publish
 from executors.ray_gpu.node_news import NodeNews
+from executors.ray_gpu.own_groups import sweep as sweep_groups
 from executors.ray_gpu.policy_asker import PolicyAsker
 from executors.ray_gpu.ray_deployment import RayDeployment
 from executors.ray_gpu.record_writer import RecordWriter
@@ -115,6 +116,7 @@ class ClusterOnRay:
         await persist(self._maintenance.read)
         self.cordons.recover()
         found = await persist(partial(find_replicas, world.namespace))
+        await persist(partial(sweep_groups, world.namespace, found))
         workers = await persist(partial(find_workers, world.namespace))
         failures = await persist(partial(world.checkpoint.planner_failures, world.now() - FAILURES_WITHIN_S))
         stored = await persist(partial(world.checkpoint.records, world.epoch))

@@ -13,13 +13,14 @@ import attrs
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.options import HttpOptions
 from executors.ray_gpu.proxies.options import chosen
-from executors.ray_gpu.serve_options import BackpressureConfig, RequestRouterConfig
+from executors.ray_gpu.serve_options import BackpressureConfig, ControllerOptions, RequestRouterConfig
 from rankcore.autoscaling import AutoscalingSpec
 
 __all__ = [
     "AutoscalingConfig",
     "AutoscalingPolicy",
     "BackpressureConfig",
+    "ControllerOptions",
     "HTTPOptions",
     "ProxyLocation",
     "RequestRouterConfig",

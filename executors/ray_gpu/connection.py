@@ -1,6 +1,7 @@
 """A driver's way to the controller: find Ray, find or start the controller, ask it, and say clearly what is wrong."""
 
 import atexit
+import logging
 import math
 import os
 import socket
@@ -20,6 +21,8 @@ from executors.ray_gpu.versions import versions
 START_RAY = "start it with `ray start --head`, or call ray.init() first"
 LOOPBACK_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Set to 0, Ray listens on 127.0.0.1 alone, which is its default on desktops only."""
+LOG = logging.getLogger(__name__)
+
 LOG_LEVEL = "warning"
 CONNECT_S = 3.0
 ANSWER_S = 60.0
@@ -130,14 +133,28 @@ def find_controller(namespace: str, timeout_s: float = ANSWER_S) -> Any:
     return _checked(controller, timeout_s)
 
 
-def start_controller(namespace: str, journal: str | None) -> Any:
+def start_controller(namespace: str, journal: str | None, env_vars: Mapping[str, str] | None = None) -> Any:
     """The controller's handle; it is started where there is none.
 
     Args:
         journal: Where it is to write its journal, if it is started; "": in this user's private folder; None: nowhere.
+        env_vars: Variables of its environment, if it is started; who is started by it has them too.
     """
-    kind, options = "executors.ray_gpu.controller:Controller", {"max_task_retries": -1}
+    kind, options = "executors.ray_gpu.controller:Controller", dict[str, Any](max_task_retries=-1)
+    if env_vars:
+        if is_there(namespace):
+            LOG.warning("controller_options have no effect: the controller of namespace %r runs already", namespace)
+        options["runtime_env"] = {"env_vars": dict(env_vars)}
     return _checked(detached.started(kind, names.CONTROLLER, namespace, options, namespace, journal))
+
+
+def is_there(namespace: str) -> bool:
+    """Whether a controller runs, of whatever version."""
+    try:
+        ray.get_actor(names.CONTROLLER, namespace=namespace)
+    except ValueError:
+        return False
+    return True
 
 
 def running(namespace: str | None, timeout_s: float = ANSWER_S) -> Any:

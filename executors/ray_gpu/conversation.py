@@ -213,6 +213,7 @@ class Conversation(ABC):
                 version=version,
                 ready=report.ready,
                 unready=report.unready,
+                ready_for_s=report.ready_for_s,
                 prepared=report.prepared,
                 draining=report.draining,
                 config_id=report.config_id,

@@ -73,6 +73,9 @@ OWN_OPTIONS = (
     "residency",
     "logging_config",
     "max_replicas_per_node",
+    "placement_group_bundles",
+    "placement_group_strategy",
+    "placement_group_bundle_label_selector",
 )
 
 ANY_NUMBER = -1

@@ -6,7 +6,7 @@ from typing import Any
 
 import ray
 
-from executors.ray_gpu import names
+from executors.ray_gpu import names, own_groups
 from executors.ray_gpu.checkpoint import Checkpoint
 from executors.ray_gpu.reaping import locate
 from executors.ray_gpu.worker.gpu_holder import give_all_back
@@ -58,6 +58,7 @@ def forget_all(namespace: str) -> None:
     for name, replica_ids in find_replicas(namespace).items():
         for replica_id in replica_ids:
             kill_replica(namespace, name, replica_id)
+    own_groups.sweep(namespace, {})
 
 
 def end_proxies(namespace: str) -> None:

@@ -81,6 +81,11 @@ class LocalRouter:
         except Exception as error:
             raise DeploymentFailedError(f"{known} is DEPLOY_FAILED: {traceback_of(error)}") from error
 
+    @property
+    def has_replicas(self) -> bool:
+        """There is one."""
+        return True
+
     def submit(self, call: Call) -> None:
         """Begin a call."""
         if call.wishes.rank:

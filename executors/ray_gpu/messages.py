@@ -273,6 +273,7 @@ class Report:
         restart_token: What it was started with.
         prepared: Whether its user code is up, with ranks or without.
         unready: Why it takes no requests for now, though it is ready; None: it takes them.
+        ready_for_s: For how long its user code has been up on this user_config; None: it is not, or does not say.
     """
 
     endpoint: Endpoint
@@ -292,3 +293,4 @@ class Report:
     restart_token: str = ""
     prepared: bool = False
     unready: str | None = None
+    ready_for_s: float | None = None

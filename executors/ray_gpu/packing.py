@@ -17,10 +17,11 @@ from executors.ray_gpu.declaration import ANY_NUMBER, ROUTING_DEFAULTS, ROUTING_
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.extras import RayExtras
 from executors.ray_gpu.logs.config import as_plain, logging_config_of
+from executors.ray_gpu.own_groups import group_wanted
 from executors.ray_gpu.process import CAPTURE_CHILD_TASKS
 from executors.ray_gpu.replica import Replica
 from executors.ray_gpu.requests.multiplexing import is_multiplexed
-from executors.ray_gpu.room import demands, one_of_each_node
+from executors.ray_gpu.room import OWN_GROUP, demands, one_of_each_node
 from executors.ray_gpu.scaling_policy import PolicySource
 from executors.ray_gpu.serve_options import autoscaling_in_our_words
 from executors.ray_gpu.static_placement import StaticPlacementConfig
@@ -296,6 +297,8 @@ def _actor_options(deployment: Deployment, name: str) -> dict[str, Any]:
         actor_class.options(**options)
     except (ValueError, TypeError) as error:
         raise InvalidDeploymentError(f"ray_actor_options of {deployment.name}: {error}") from None
+    if (group := group_wanted(deployment.settings, options)) is not None:
+        options[OWN_GROUP] = group
     runtime_env = environment.merged(environment.of_job(), options.get("runtime_env"))
     return {**options, "runtime_env": runtime_env} if runtime_env else options
 

@@ -13,12 +13,12 @@ from ray.exceptions import (
 )
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from executors.ray_gpu import names, socket_files
+from executors.ray_gpu import names, own_groups, socket_files
 from executors.ray_gpu.conversation import LOAD_S, Conversation, end_of, plain, short
 from executors.ray_gpu.messages import Endpoint, Outcome
 from executors.ray_gpu.placement_groups import strategy
 from executors.ray_gpu.reaping import Reaper, locate
-from executors.ray_gpu.room import elsewhere
+from executors.ray_gpu.room import OWN_GROUP, elsewhere
 from executors.ray_gpu.world import World
 from executors.waiting_for_room import NewsOfRoom
 from rankcore import DeploymentSpec
@@ -92,6 +92,7 @@ class Process(Conversation):
         self._found = False
         self.room = NewsOfRoom()
         self._after: Process | None = None  # has its name until it is gone
+        self._may_have_group = False  # a placement group of its own
         self._nowhere = False  # no node may have it, so that there is no actor
         self._killed: tuple[str, int, int | None] | None = None  # node and process that were told to end
 
@@ -99,6 +100,7 @@ class Process(Conversation):
 
     def create(self, start: StartReplica, actor_options: dict[str, Any], after: "Process | None" = None) -> None:
         """Begin to create the actor, once an earlier process that has its name is gone."""
+        self._may_have_group = OWN_GROUP in actor_options
         self.node_id, self.version, self.restart_token = start.node_id, start.version, start.restart_token
         self.passes_over = self._world.cordoned if start.node_id is None and start.group_id is None else None
         self._after = after
@@ -107,7 +109,7 @@ class Process(Conversation):
 
     def find(self) -> None:
         """Begin to find the actor that an earlier controller created."""
-        self._found = True
+        self._found = self._may_have_group = True
         self._spawn(self._find())
 
     def fits(self, start: StartReplica) -> bool:
@@ -169,6 +171,7 @@ class Process(Conversation):
             actor = await self._world.call(self._make_actor, start, actor_options)
         except Exception as error:
             self._actor.cancel()
+            await self._remove_group()
             self._finish(
                 ReplicaStartFailed(
                     replica_id=self.replica_id, reason=f"Ray refused the actor: {plain(error)}", at=self._world.now()
@@ -190,9 +193,11 @@ class Process(Conversation):
         deployment = self._spec().name
         name = names.actor_name(deployment, self.replica_id)
         options = {"num_cpus": 1, **actor_options}
-        capture_child_tasks = options.pop(CAPTURE_CHILD_TASKS, False)
+        capture_child_tasks, own_group = options.pop(CAPTURE_CHILD_TASKS, False), options.pop(OWN_GROUP, None)
         if start.group_id is not None:
             options["scheduling_strategy"] = strategy(start.group_id, start.bundles[0], capture_child_tasks)
+        elif own_group is not None:
+            options["scheduling_strategy"] = own_groups.made(self._group_name, own_group, self.passes_over or frozenset())
         elif start.node_id is not None:
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(start.node_id, soft=False)
         elif self.passes_over:
@@ -214,6 +219,19 @@ class Process(Conversation):
             start.group_id,
             restart_token=start.restart_token,
         )
+
+    @property
+    def _group_name(self) -> str:
+        return own_groups.name_of(self._world.namespace, self._spec().name, self.replica_id)
+
+    async def _remove_group(self) -> None:
+        """The actor is gone, and whatever it has started in its group goes with it."""
+        if not self._may_have_group:
+            return
+        try:
+            await self._world.call(own_groups.remove, (self._group_name,))
+        except Exception as error:  # Ray raises whatever its connection raises
+            LOG.warning("the placement group %s is not removed: %s", self._group_name, error)
 
     async def _look_for_room(self, actor_options: dict[str, Any]) -> None:
         try:
@@ -250,6 +268,7 @@ class Process(Conversation):
             actor = await self._world.call(ray.get_actor, name, namespace=self._world.namespace)
         except ValueError:  # there is none (any more)
             self._actor.cancel()
+            await self._remove_group()
             self._finish(ReplicaDied(replica_id=self.replica_id, reason="it is not there any more", at=self._world.now()))
             return
         self._meet(actor)
@@ -270,6 +289,7 @@ class Process(Conversation):
         if killed is not None:
             # Ray says so when it has told the process; that is gone some milliseconds later, or stuck.
             await self._reaper.gone(*killed)
+        await self._remove_group()
         now = self._world.now()
         failed_creation = isinstance(error, RuntimeEnvSetupError) or getattr(error, "_actor_init_failed", False)
         if self._failure is not None or (failed_creation and not self._asked_to_end):

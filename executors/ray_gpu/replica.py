@@ -139,7 +139,8 @@ class Replica:
 
     async def change(self, change: Change) -> Outcome:
         """Adopt ranks and user_config, and let user code know where R12 says so. Waits until that is done."""
-        self.half, reactions = half.change(self.half, change)
+        after, reactions = half.change(self.half, change)
+        self._become(after)
         if _refused(reactions):
             return self._refusal()
         ranks = _ranks(self.half)
@@ -177,7 +178,7 @@ class Replica:
         """Whether the user wrote a `check_ready`, and why it takes no requests for now; None: it takes them."""
         if self.half.ready:
             problem = await self._user.problem(timeout_s)
-            self.half, _ = half.readiness(self.half, problem)
+            self._become(half.readiness(self.half, problem)[0])
         return self._user.checks_readiness, self.half.unready
 
     async def drain(self, epoch: int, timeout_s: float) -> Outcome:
@@ -267,7 +268,7 @@ class Replica:
             config_id=self.half.config_id,
             epoch=self.half.epoch,
             failure=self.half.failure,
-            at=time.monotonic(),
+            at=(now := time.monotonic()),
             history=tuple(self._history),
             bundles=self.half.bundles,
             group_id=self.half.group_id,
@@ -275,6 +276,7 @@ class Replica:
             restart_token=self.half.restart_token,
             prepared=self.half.prepared,
             unready=self.half.unready,
+            ready_for_s=half.ready_for_s(self.half, now),
         )
 
     # -- what the half of the contract says is to be done, and said
@@ -300,6 +302,9 @@ class Replica:
                     pass  # `drain` does it, and the controller ends the process; `check_ready` and `Outcome.detail` say it
                 case _:
                     assert_never(each)
+
+    def _become(self, after: half.ReplicaHalf) -> None:
+        self.half = half.timed(self.half, after, time.monotonic())
 
     def _started(self) -> Outcome:
         return Outcome("done", self.half.unready or "")
@@ -327,9 +332,10 @@ class Replica:
             failure = traceback_of(error)
         first = failure is None and change.rank is not None and not self.half.ready
         problem = await self._user.problem(FIRST_CHECK_S) if first else None
-        self.half, reactions = half.ended(self.half, failure)
+        after, reactions = half.ended(self.half, failure)
+        self._become(after)
         if problem is not None:
-            self.half, _ = half.readiness(self.half, problem)
+            self._become(half.readiness(self.half, problem)[0])
         self._show()
         self._react(reactions)
 

@@ -16,6 +16,8 @@ NODE_ID = "ray.io/node-id"
 """Label that Ray gives each node."""
 ROUNDING = 1e-6
 """Shares such as a third do not add up to 1; Ray keeps four digits of them."""
+OWN_GROUP = "own_placement_group"
+"""In a replica's options: the placement group that is made for it (`own_groups`)."""
 UNLIMITED = 10_000
 """What a node holds of replicas that ask for no resources."""
 
@@ -31,7 +33,12 @@ def amount_of(found: Mapping[str, float], name: str) -> float:
 
 
 def demands(actor_options: Mapping[str, Any]) -> dict[str, float]:
-    """What one replica asks of its node, by Ray's names of resources."""
+    """What one replica asks of its node, by Ray's names of resources. Of a group of its own: all of it where it has to be on
+    one node, else the first bundle.
+    """
+    if (group := actor_options.get(OWN_GROUP)) is not None:
+        there = group["bundles"] if group["strategy"] == "STRICT_PACK" else group["bundles"][:1]
+        return {name: float(sum(each.get(name, 0.0) for each in there)) for each in there for name in each}
     asked = {
         "CPU": actor_options.get("num_cpus", 1) or 0,
         "GPU": actor_options.get("num_gpus") or 0,

@@ -18,7 +18,7 @@ Ours = dict[str, Any]
 """Options by our names."""
 
 UNAVAILABLE = 503
-ROUTERS = {"PowerOfTwoChoicesRequestRouter": "power_of_two"}
+ROUTERS = {"PowerOfTwoChoicesRequestRouter": "power_of_two", "ConsistentHashRouter": "affinity"}
 """By the name of Serve's class: our `routing_policy`."""
 ROUTER_OPTIONS = ("request_router_class", "request_router_kwargs")
 
@@ -37,6 +37,50 @@ class RequestRouterConfig:
 
     request_router_class: Any = None
     request_router_kwargs: dict[str, Any] = attrs.Factory(dict)
+
+
+@attrs.frozen(kw_only=True)
+class ControllerOptions:
+    """Of the controller, where it is started.
+
+    Attributes:
+        runtime_env: Its one key is `env_vars`: variables of its environment, by name.
+
+    Raises:
+        InvalidDeploymentError: It is something else.
+    """
+
+    runtime_env: Mapping[str, Any] | None = None
+
+    def __attrs_post_init__(self) -> None:
+        found = {} if self.runtime_env is None else self.runtime_env
+        variables = found.get("env_vars", {}) if isinstance(found, Mapping) and found.keys() <= {"env_vars"} else None
+        if not isinstance(variables, Mapping) or not all(
+            type(each) is str and each for each in (*variables, *(value or "-" for value in variables.values()))
+        ):
+            raise InvalidDeploymentError(
+                f"controller_options['runtime_env'] must be a dict of env_vars, which are strings, got {self.runtime_env!r:.80}"
+            )
+
+    @property
+    def env_vars(self) -> Mapping[str, str]:
+        """The variables."""
+        found: Mapping[str, str] = (self.runtime_env or {}).get("env_vars", {})
+        return found
+
+
+def controller_options_of(given: object) -> ControllerOptions:
+    """Options as a user gives them: ours, Ray Serve's, a dict, or None.
+
+    Raises:
+        InvalidDeploymentError: They are none of these.
+    """
+    fields = {} if given is None else fields_of(given)
+    if not isinstance(fields, Mapping) or not fields.keys() <= {"runtime_env"}:
+        raise InvalidDeploymentError(
+            f"controller_options must be a ControllerOptions or a dict of runtime_env, got {given!r:.80}"
+        )
+    return ControllerOptions(**fields)
 
 
 def fields_of(given: object) -> object:

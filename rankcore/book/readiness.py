@@ -11,8 +11,8 @@ from rankcore.timers import NO_TIMER, Queue, Sent
 from rankcore.values import PREPARED, ReplicaId
 
 
-def begin(draft: Draft, replica: Replica) -> dict[str, Any]:
-    """A replica is ready on its build from now on. Returns what its record says of it.
+def begin(draft: Draft, replica: Replica, ready_for_s: float = 0.0) -> dict[str, Any]:
+    """A replica is ready on its build, for so long already. Returns what its record says of it.
 
     Who took requests while it had no rank, and was not told another user_config with it, has been ready all the while (V3).
     """
@@ -27,10 +27,11 @@ def begin(draft: Draft, replica: Replica) -> dict[str, Any]:
     if draft.configuring and replica.replica_id in draft.configuring:
         draft.configuring = draft.configuring.delete(replica.replica_id)
         draft.progressed = True
-    timer = _enter(draft, replica.replica_id, draft.clock) if draft.spec.min_ready_s else NO_TIMER
-    if timer == NO_TIMER:
+    since = draft.clock - ready_for_s
+    timer = _enter(draft, replica.replica_id, since) if draft.spec.min_ready_s else NO_TIMER
+    if since + draft.spec.min_ready_s <= draft.clock:
         notice_available(draft, replica)
-    return {"ready_at": draft.clock, "ready_timer": timer}
+    return {"ready_at": since, "ready_timer": timer}
 
 
 def notice_available(draft: Draft, replica: Replica) -> None:
@@ -52,15 +53,17 @@ def suspend(draft: Draft, replica: Replica) -> dict[str, Any]:
     return {"ready_timer": NO_TIMER}
 
 
-def begin_prepared(draft: Draft, replica: Replica) -> dict[str, Any]:
-    """Its user code is up without a rank from now on, and takes no requests. Returns what its record says of it."""
-    return {"since": draft.clock, "ready_timer": _enter_prepared(draft, replica.replica_id, draft.clock)}
+def begin_prepared(draft: Draft, replica: Replica, prepared_for_s: float = 0.0) -> dict[str, Any]:
+    """Its user code is up without a rank, for so long already, and takes no requests. Returns what its record says of it."""
+    since = draft.clock - prepared_for_s
+    return {"since": since, "ready_timer": _enter_prepared(draft, replica.replica_id, since)}
 
 
-def begin_early(draft: Draft, replica: Replica) -> dict[str, Any]:
-    """Its user code is up without a rank from now on, and takes requests. Returns what its record says of it."""
-    timer = _enter(draft, replica.replica_id, draft.clock)
-    return {"since": draft.clock, "ready_at": draft.clock, "ready_timer": timer, "routed": True}
+def begin_early(draft: Draft, replica: Replica, prepared_for_s: float = 0.0) -> dict[str, Any]:
+    """Its user code is up without a rank, for so long already, and takes requests. Returns what its record says of it."""
+    since = draft.clock - prepared_for_s
+    timer = _enter(draft, replica.replica_id, since)
+    return {"since": since, "ready_at": since, "ready_timer": timer, "routed": True}
 
 
 def end_prepared(draft: Draft, replica: Replica) -> None:
@@ -96,7 +99,8 @@ def ready_since(replica: Replica) -> float | None:
 
 
 def _enter(draft: Draft, replica_id: ReplicaId, ready_at: float) -> int:
-    if ready_at + draft.spec.min_ready_s <= draft.clock:
+    # Reports come in any order, and the queues are in that of time: they are made once all have reported (`recovery.repair`).
+    if ready_at + draft.spec.min_ready_s <= draft.clock or draft.recovery.unreported:
         return NO_TIMER
     draft.maturing = draft.maturing.push(Sent(replica_id, ready_at))
     draft.wake(ready_at + draft.spec.min_ready_s)
@@ -104,7 +108,7 @@ def _enter(draft: Draft, replica_id: ReplicaId, ready_at: float) -> int:
 
 
 def _enter_prepared(draft: Draft, replica_id: ReplicaId, since: float) -> int:
-    if since + draft.spec.min_ready_s <= draft.clock:
+    if since + draft.spec.min_ready_s <= draft.clock or draft.recovery.unreported:
         return NO_TIMER
     draft.ripening = draft.ripening.push(Sent(replica_id, since))
     draft.wake(since + draft.spec.min_ready_s)

@@ -179,8 +179,9 @@ def _check_timers(state: DeploymentState, replicas: list[Replica]) -> Iterable[V
     ]
     waiting = [r for r in replicas if r.replica_id in awaited and r.state is ReplicaState.REQUESTED]
     up = [r for r in replicas if r.state is ReplicaState.PREPARED and not r.routed]
-    raw = [r for r in up if r.since + state.spec.min_ready_s > state.clock]
-    unripe = [r for r in replicas if is_maturing(state, r)]
+    timed = not tables.recovery.unreported  # reports come in any order
+    raw = [r for r in up if timed and r.since + state.spec.min_ready_s > state.clock]
+    unripe = [r for r in replicas if timed and is_maturing(state, r)]
     for name, queue, expected in (
         ("unacknowledged", tables.unacknowledged, {r.repeat_timer: (r.replica_id, r.sent_at) for r in replicas if r.pending}),
         ("starting", tables.starting, {r.start_timer: (r.replica_id, r.since) for r in begun}),

@@ -28,7 +28,7 @@ def due_at(state: DeploymentState, parked: Collection[ReplicaId] = ()) -> float 
         ):
             times.append(replica.since + spec.start_timeout_s)
         ready_at = ready_since(replica)
-        if ready_at is not None and ready_at + spec.min_ready_s > state.clock:
+        if ready_at is not None and ready_at + spec.min_ready_s > state.clock and not state.tables.recovery.unreported:
             times.append(ready_at + spec.min_ready_s)
         times += deadlines(state, replica)
     for rank, slot in state.tables.slots.items():

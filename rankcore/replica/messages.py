@@ -92,18 +92,21 @@ def started(start: StartReplica, node_id: NodeId) -> ReplicaHalf:
 def receive(replica: ReplicaHalf, message: Message, at: float) -> Reply:
     """A message has reached the process."""
     after, reactions = _RECEIVED[type(message)](replica, message)
+    after = half.timed(replica, after, at)
     return after, _said(after, reactions, at) if reactions else ()
 
 
 def user_code_ended(replica: ReplicaHalf, at: float, failure: str | None = None) -> Reply:
     """What `RunUserCode` began is over; `failure`: what went wrong, such as a traceback; None: nothing did."""
     after, reactions = half.ended(replica, failure)
+    after = half.timed(replica, after, at)
     return after, _said(after, reactions, at)
 
 
 def readiness_checked(replica: ReplicaHalf, at: float, problem: str | None = None) -> Reply:
     """Whether user code can take requests was looked at; `problem`: why it cannot; None: it can. A change is to be told."""
     after, reactions = half.readiness(replica, problem)
+    after = half.timed(replica, after, at)
     return after, _said(after, reactions, at) if reactions else ()
 
 
@@ -179,6 +182,7 @@ def _report(replica: ReplicaHalf, _: ReportBeliefs, at: float) -> ReplicaReporte
         version=replica.version,
         ready=replica.ready,
         unready=replica.unready,
+        ready_for_s=half.ready_for_s(replica, at),
         prepared=replica.prepared,
         draining=replica.draining,
         config_id=replica.config_id,

@@ -128,6 +128,8 @@ class ReplicaHalf(Beliefs, frozen=True, gc=False, kw_only=True):
         failure: What went wrong with the newest change, once it is over; None: nothing did.
         asked: Whether a query waits for its answer.
         unready: Why user code cannot take requests for now; None: it can, or has not started.
+        ready_since: Since when user code has been up on this user_config, ready or prepared, by its owner's clock; None:
+            it is not.
     """
 
     replica_id: ReplicaId
@@ -144,6 +146,7 @@ class ReplicaHalf(Beliefs, frozen=True, gc=False, kw_only=True):
     failure: str | None = None
     asked: bool = False
     unready: str | None = None
+    ready_since: float | None = None
 
     @property
     def starting(self) -> bool:
@@ -220,6 +223,27 @@ def readiness(replica: ReplicaHalf, problem: str | None) -> Reply:
     if (known is None) is (problem is None):
         return after, ()
     return after, (_READY if problem is None else BecameUnready(problem),)
+
+
+def timed(before: ReplicaHalf, after: ReplicaHalf, at: float) -> ReplicaHalf:
+    """Follow since when user code has been up, over any step; `at`: on a clock that never goes back in the process's life.
+
+    It counts anew with another user_config, with the first rank, and after each time of unreadiness; a change of ranks alone
+    does not end it.
+    """
+    since = before.ready_since
+    if after.config_id != before.config_id or after.ready is not before.ready:
+        since = None
+    if not after.constructed or after.failure is not None or after.unready is not None:
+        since = None
+    elif since is None and after.running is None:
+        since = at
+    return after if since == after.ready_since else replace(after, ready_since=since)
+
+
+def ready_for_s(replica: ReplicaHalf, at: float) -> float | None:
+    """For how long that has been so now; None: it is not."""
+    return None if replica.ready_since is None else max(0.0, at - replica.ready_since)
 
 
 def announce(replica: ReplicaHalf, epoch: int, revision: int, world_size: int) -> Reply:

@@ -58,9 +58,9 @@ def is_wanted(draft: Draft) -> bool:
     return draft.spec.hand_over == "overlap"
 
 
-def publish(draft: Draft, replica: Replica) -> Replica:
+def publish(draft: Draft, replica: Replica, prepared_for_s: float = 0.0) -> Replica:
     """A replica whose user code is up takes requests from now on, before it runs (1). Returns its new record."""
-    routed = replicas.write(draft, replace(replica, **readiness.begin_early(draft, replica)))
+    routed = replicas.write(draft, replace(replica, **readiness.begin_early(draft, replica, prepared_for_s)))
     replicas.begin_to_serve(draft, routed)
     return routed
 

@@ -145,8 +145,8 @@ def on_prepared(draft: Draft, event: ReplicaPrepared, replica: Replica) -> None:
         notice_ripe(draft, prepared)
 
 
-def _readiness(draft: Draft, replica: Replica) -> dict[str, Any]:
-    return {} if overlap.is_wanted(draft) else readiness.begin_prepared(draft, replica)
+def _readiness(draft: Draft, replica: Replica, prepared_for_s: float = 0.0) -> dict[str, Any]:
+    return {} if overlap.is_wanted(draft) else readiness.begin_prepared(draft, replica, prepared_for_s)
 
 
 def notice_ripe(draft: Draft, replica: Replica) -> None:
@@ -158,11 +158,12 @@ def notice_ripe(draft: Draft, replica: Replica) -> None:
         readiness.notice_available(draft, replica)
 
 
-def find(draft: Draft, replica: Replica) -> None:
-    """A restarted controller hears that this replica is prepared."""
-    found = replicas.answered(draft, replace(replica, state=PREPARED, pending=None, **_readiness(draft, replica)))
+def find(draft: Draft, replica: Replica, prepared_for_s: float) -> None:
+    """A restarted controller hears that this replica is prepared, and for how long it has been."""
+    since = _readiness(draft, replica, prepared_for_s)
+    found = replicas.answered(draft, replace(replica, state=PREPARED, pending=None, **since))
     if overlap.is_wanted(draft):
-        found = overlap.publish(draft, found)
+        found = overlap.publish(draft, found, prepared_for_s)
     nodes.join(draft, found)
     waiting = draft.recovery.prepared.set(found.replica_id, found.birth)
     draft.recovery = replace(draft.recovery, prepared=waiting)

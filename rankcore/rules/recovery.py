@@ -37,6 +37,8 @@ The races, and what stands against each:
 - *A replica that reports no rank* was found before its first command arrived. What else may be on its way to it is fenced off,
   so it is killed, and its slot starts afresh once that is confirmed. One that says that it is prepared is at rest, and may be
   of use (`rules/prepare.py`, 6).
+- *How long one has been ready* it says itself, by its own clock (`ready_for_s`): what was available stays so. Reports come in
+  any order: who is not ready for `min_ready_s` yet is queued once all have come, and until then nobody is chosen.
 - *A report says "ready" twice*, or says so after a move was commanded: the second is late, or stands for the lost
   `ReplicaReady`.
 - *The node was lost* before the report, by the clock: the report overtakes nothing, its replica has ended.
@@ -57,7 +59,7 @@ from rankcore.rules.endings import ended
 from rankcore.rules.failures import withdraw
 from rankcore.rules.messages import reconfigure
 from rankcore.rules.news import become_ready
-from rankcore.rules.prove import prove
+from rankcore.rules.prove import change_min_ready, prove
 from rankcore.rules.unready import late
 from rankcore.state import Node, Replica, without
 from rankcore.values import DEPLOY_FAILED, DRAINING, RELEASE, STARTING, NodeId, ReplicaId, ReplicaRank, ReplicaState
@@ -112,7 +114,7 @@ def _adopt(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
     state = REPLICA_MOVES[replica.state, _report(event)]
     there = replace(replica, node_id=event.node_id, version=event.version, restart_token=event.restart_token)
     if event.rank is None and state is ReplicaState.PREPARED:
-        return prepare.find(draft, replace(there, config_id=event.config_id))
+        return prepare.find(draft, replace(there, config_id=event.config_id), event.ready_for_s or 0.0)
     if event.rank is None:
         known = replicas.write(draft, there)
         nodes.join(draft, known)
@@ -135,7 +137,9 @@ def _adopt(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
     )
     replicas.write(draft, known)
     if state is ReplicaState.RUNNING:
-        known = replace(known, pending=None, routed=known.unready is None, **readiness.begin(draft, known))
+        known = replace(
+            known, pending=None, routed=known.unready is None, **readiness.begin(draft, known, event.ready_for_s or 0.0)
+        )
         replicas.answered(draft, known)
         replicas.begin_to_run(draft, replica, known)
     elif state is STARTING and event.prepared and overlap.is_wanted(draft):  # it took requests before it was told this rank
@@ -203,6 +207,8 @@ def _lose(draft: Draft, replica: Replica) -> Replica:
 def repair(draft: Draft) -> None:
     """Once all have reported: losers whose rank went free take it back; nodes agree on their node and local ranks."""
     draft.recovery = replace(draft.recovery, repaired=True, reports_due_at=None)
+    if draft.spec.min_ready_s:
+        change_min_ready(draft)
     for loser in draft.those(draft.recovery.losers):
         _take_back(draft, loser)
     speakers = []

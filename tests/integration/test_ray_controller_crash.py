@@ -5,7 +5,9 @@ import signal
 
 import attrs
 import pytest
+from typer.testing import CliRunner
 
+from executors.cli.app import app
 from tests.ray_local import ANSWER_S, eventually
 
 pytestmark = pytest.mark.slow
@@ -259,6 +261,9 @@ def test_an_older_controller_is_refused_by_replicas_and_can_start_none(serve):
         ray.get(late.describe.remote())
 
 
+SILENT_AND_ENDED = "ended the controller of 'rankcore', its proxies, and what it has: it does not answer\n"
+
+
 def test_what_was_shut_down_does_not_come_back_though_the_controller_hung(serve):
     from executors.ray_gpu.errors import NoAnswerError, NotRunningError
     from tests.ray_apps import double
@@ -271,7 +276,8 @@ def test_what_was_shut_down_does_not_come_back_though_the_controller_hung(serve)
     try:
         with pytest.raises(NoAnswerError, match=r"has not answered 'status' within 0\.[5-9] s"):
             serve.status(timeout_s=0.5)
-        serve.shutdown(timeout_s=0.5)
+        done = CliRunner().invoke(app, ["shutdown", "--yes", "--timeout", "0.5"])
+        assert (done.exit_code, done.stdout.endswith(SILENT_AND_ENDED)) == (0, True), done.output
         eventually(lambda: not os.path.exists(f"/proc/{replica}"), "its replica is gone")
         with pytest.raises(NotRunningError, match="nothing runs in namespace 'rankcore' any more"):
             handle.remote(1).result(ANSWER_S)

@@ -30,6 +30,17 @@ CONFIG = {
 APPLICATIONS = "/api/serve/applications/"
 
 
+def shell(*arguments):
+    """The lines that the command prints."""
+    from typer.testing import CliRunner
+
+    from executors.cli.app import app
+
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output.splitlines()
+
+
 class Client:
     def __init__(self, port):
         self.address = f"http://127.0.0.1:{port}"
@@ -154,7 +165,7 @@ def test_of_two_writers_at_once_one_wins_and_the_other_is_told_which_revision_di
     *_, headers = client.ask("GET", APPLICATIONS)
     configs = [
         {"applications": [{**CONFIG["applications"][0], "deployments": [{"name": "Echo", "num_replicas": each}]}]}
-        for each in (1, 2)
+        for each in (1, 4)  # neither is in force
     ]
     with ThreadPoolExecutor(2) as pool:
         answers = list(pool.map(lambda each: client.ask("PUT", APPLICATIONS, each, if_match=headers["etag"]), configs))
@@ -206,7 +217,18 @@ def test_a_call_under_way_is_shown_with_its_age_and_ended_its_caller_is_told(cli
     eventually(lambda: not client.get("/api/v1/requests")["requests"], "it is gone")
     assert client.ask("DELETE", f"/api/v1/requests/{call['id']}")[0] == 404
     assert client.ask("DELETE", "/api/v1/requests/nonsense")[0] == 422
+    response = handle.options(method_name="waits").remote()
+    shown = eventually(lambda: [each for each in shell("requests", "shop") if "waits" in each], "the shell shows it")
+    shell("cancel", shown[0].split()[-1], "--reason", "enough")
+    with pytest.raises(serve.CallCancelledError, match="enough"):
+        response.result(timeout_s=PATIENCE_S)
     assert handle.remote("still here").result(timeout_s=PATIENCE_S) == "still here"
+
+
+def test_prometheus_reads_the_series_there(client):
+    asked = urllib.request.Request(f"{client.address}/metrics", headers={"authorization": f"Bearer {TOKEN}"})
+    with urllib.request.urlopen(asked, timeout=PATIENCE_S) as found:
+        assert (found.status, found.headers["content-type"].partition(";")[0]) == (200, "text/plain")
 
 
 def test_ten_thousand_reads_ask_the_controller_for_little_and_change_no_decision(client):

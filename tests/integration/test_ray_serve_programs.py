@@ -5,12 +5,13 @@ table in docs/serve-compatibility.md is made of them.
 """
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from tests.free_ports import free_ports
-from tests.ray_local import start_ray
+from tests.ray_local import ANSWER_S, eventually, start_ray
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install 'ray[serve]'")
@@ -25,6 +26,13 @@ IMPORTS = (
 """All that differs between the two."""
 SERVICE = "ray.serve.generated.serve_pb2_grpc.add_UserDefinedServiceServicer_to_server"
 REQUEST_TIMEOUT_S = 4.0
+BY_DAY = {
+    "backpressure", "bundles", "cancelled_call", "config_objects", "fails_to_start", "grpc_service", "http_class",
+    "local_testing", "multiplexed_models", "replica_context", "replicas_per_node", "run_many", "shutdown_async", "status",
+    "task_errors",
+    "user_config",
+}  # fmt: skip
+"""Programs that `make test` runs; of the others other tests there try the same."""
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +91,11 @@ def theirs(cluster):
         serve.shutdown()
 
 
-@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [each if each.stem in BY_DAY else pytest.param(each, marks=pytest.mark.night) for each in PROGRAMS],
+    ids=lambda path: path.stem,
+)
 def test_here(path, ours):
     found, program = ran(path, *ours, ours=True)
     assert found == program["EXPECTED"]
@@ -94,3 +106,45 @@ def test_here(path, ours):
 def test_on_ray_serve(path, theirs):
     found, program = ran(path, *theirs, ours=False)
     assert found == program.get("IN_RAY_SERVE", program["EXPECTED"])
+
+
+class Grouped:
+    def __call__(self):
+        return os.getpid()
+
+
+def test_a_replica_that_dies_while_the_controller_is_away_leaves_no_placement_group(ours):
+    from executors.ray_gpu.own_groups import groups_of
+
+    serve, _ = ours
+    options = {"ray_actor_options": {"num_cpus": 0}, "placement_group_bundles": [{"CPU": 1}]}
+    handle = serve.run(serve.deployment(Grouped).options(**options).bind(), name="grouped")
+    pid = handle.remote().result(timeout_s=ANSWER_S)
+    (before,) = groups_of("rankcore/grouped/")
+    os.kill(serve.status().controller_pid, signal.SIGKILL)
+    os.kill(pid, signal.SIGKILL)
+
+    def answers():
+        try:
+            return handle.remote().result(timeout_s=ANSWER_S) != pid
+        except serve.ReplicaGoneError:
+            return False
+
+    eventually(answers, "another replica answers")
+    (after,) = eventually(lambda: len(found := groups_of("rankcore/grouped/")) == 1 and found, "the group of before is gone")
+    assert after != before
+    serve.delete("grouped")
+    eventually(lambda: not groups_of("rankcore/grouped/"), "no group is left")
+
+
+def test_a_controller_has_the_variables_that_it_is_started_with_and_is_not_started_again_for_others(ours, caplog):
+    serve, _ = ours
+    try:
+        serve.start(namespace="other", controller_options={"runtime_env": {"env_vars": {"SAID": "first"}}})
+        pid = serve.status(namespace="other").controller_pid
+        assert "SAID=first" in Path(f"/proc/{pid}/environ").read_text().split("\0")
+        serve.start(namespace="other", controller_options={"runtime_env": {"env_vars": {"SAID": "second"}}})
+        assert "controller_options have no effect: the controller of namespace 'other' runs already" in caplog.text
+        assert serve.status(namespace="other").controller_pid == pid
+    finally:
+        serve.shutdown(namespace="other")

@@ -233,7 +233,7 @@ def test_names_that_readme_speaks_of_are_those_of_ray_serve():
     shared = {
         "Application", "Deployment", "batch", "delete", "deployment", "get_app_handle", "get_deployment_handle",
         "get_multiplexed_model_id", "get_replica_context", "ingress", "multiplexed", "run", "run_many", "RunTarget", "shutdown",
-        "shutdown_async", "start", "status", "HTTPOptions",
+        "shutdown_async", "start", "status", "ControllerOptions", "HTTPOptions",
     }  # fmt: skip
     assert {each for each in ray_gpu.__all__ if hasattr(serve, each)} == shared
 

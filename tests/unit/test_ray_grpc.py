@@ -31,7 +31,9 @@ from executors.ray_gpu.http.options import HttpOptions
 from executors.ray_gpu.proxies.options import ProxyOptions, chosen
 from executors.ray_gpu.requests.call import Answer
 from executors.ray_gpu.requests.frames import ERROR, VALUE
+from executors.ray_gpu.requests.inputs import InputsToCome, message, no_more, with_inputs
 from executors.ray_gpu.requests.packing import pack_error, unpack_call
+from executors.ray_gpu.requests.pieces import loaded
 from tests.free_ports import free_ports
 from tests.unit.test_ray_http import Router
 
@@ -110,6 +112,53 @@ def test_a_stream_comes_item_by_item():
             return [each.num_x2 async for each in stub.Streaming(serve_pb2.UserDefinedMessage(), timeout=TIMEOUT_S)]
 
     assert asyncio.run(play()) == [0, 1, 2]
+
+
+def consuming(call):
+    """A replica that asks for one message after the other."""
+    seen = []
+
+    def take(body):
+        has_come, value = loaded(body)
+        seen.append(value.name if has_come else value)
+        if has_come:
+            return call.source.wanted(take)
+        call.finish(Answer(VALUE, pickle.dumps(serve_pb2.UserDefinedResponse(greeting=" ".join(seen)))))
+
+    _, ((given,), _), _ = unpack_call(call.packed)
+    assert given == InputsToCome()
+    call.source.wanted(take)
+
+
+def test_messages_of_a_client_are_read_one_by_one_as_they_are_wanted_and_what_is_none_is_told():
+    async def play():
+        async with served(consuming) as (channel, _):
+            stub = serve_pb2_grpc.UserDefinedServiceStub(channel)
+            messages = [serve_pb2.UserDefinedMessage(name=name) for name in "abc"]
+            found = await stub.ClientStreaming(iter(messages), timeout=TIMEOUT_S)
+            raw = channel.stream_unary("/ray.serve.UserDefinedService/ClientStreaming")
+            return found.greeting, await raw(iter([b"\xff\xff"]), timeout=TIMEOUT_S)
+
+    greeting, broken = asyncio.run(play())
+    assert greeting == "a b c "
+    assert b"no message for ray.serve.UserDefinedService/ClientStreaming could be read: DecodeError" in broken
+
+
+def test_a_method_gets_what_comes_later_as_something_to_iterate_over():
+    async def play(*bodies):
+        left = list(bodies)
+
+        async def ask():
+            return left.pop(0)
+
+        (given, *rest), kwargs = with_inputs(((InputsToCome(), 1), {"a": 2}), ask)
+        found = [each async for each in given]
+        return found, [each async for each in given], rest, kwargs
+
+    assert asyncio.run(play(message("x"), message(None), no_more())) == (["x", None], [], [1], {"a": 2})
+    assert with_inputs((("x",), {}), None) == (("x",), {})
+    with pytest.raises(ValueError, match="broken"):
+        asyncio.run(play(message("x"), no_more("broken")))
 
 
 @pytest.mark.parametrize(

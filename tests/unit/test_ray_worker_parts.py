@@ -169,7 +169,7 @@ def test_nothing_of_nothing_is_no_percent():
 
 
 def test_the_key_of_a_connection_names_the_replica_that_is_meant():
-    assert replica_meant(key_of("shop/m#1.0", "abc")) == "shop/m#1.0"
+    assert replica_meant(key_of("shop/m#1.0", "worker", "abc")) == "shop/m#1.0"
     assert replica_meant("a key of an earlier release") == ""
 
 

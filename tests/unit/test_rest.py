@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import attrs
 import pytest
 
 pytest.importorskip("starlette", reason="Starlette is not installed: pip install 'rankcore[http]'")
@@ -18,7 +19,7 @@ from executors.ray_gpu import api, changing
 from executors.ray_gpu.errors import ConflictError, InvalidDeploymentError, UnknownNameError
 from executors.ray_gpu.messages import Ingress
 from executors.ray_gpu.overview import DeploymentInfo, ReplicaStatus, Status
-from executors.ray_gpu.rest import journal_file, notes, openapi
+from executors.ray_gpu.rest import endpoints, journal_file, notes, openapi
 from executors.ray_gpu.rest.app import RestApp
 from executors.ray_gpu.rest.cluster_view import ClusterView
 from executors.ray_gpu.rest.endpoints import ENDPOINTS
@@ -71,6 +72,7 @@ class Controller:
 
     def __init__(self, status):
         self.asked = 0
+        self.revision = None
         self.status = Remote(lambda: self._count(status))
         self.ingress = Remote(lambda: Ingress({"/shop": "shop/Chat"}, {"shop": "shop/Chat"}))
         self.proxy_options = Remote(lambda: None)
@@ -80,7 +82,7 @@ class Controller:
 
     def _count(self, status):
         self.asked += 1
-        return status
+        return status if self.revision is None else attrs.evolve(status, revision=self.revision())
 
 
 class Rest:
@@ -288,6 +290,16 @@ def deployed(monkeypatch):
     return found
 
 
+def test_a_body_that_changes_nothing_takes_nothing_from_another_writer(deployed):
+    rest = Rest()
+
+    async def both():
+        return await asyncio.gather(rest.ask("PUT", APPLICATIONS, BODY), rest.ask("PUT", APPLICATIONS, {"applications": []}))
+
+    assert [status for status, *_ in asyncio.run(both())] == [200, 200]
+    assert deployed == [None, None]
+
+
 def test_a_writer_who_has_read_something_else_is_told_what_is_in_force(monkeypatch, deployed):
     def refuse(packages, **how):
         raise ConflictError(how["expected"], "r2")
@@ -300,6 +312,7 @@ def test_a_writer_who_has_read_something_else_is_told_what_is_in_force(monkeypat
 
 def test_of_two_bodies_at_once_one_wins(deployed):
     rest = Rest()
+    rest.controller.revision = lambda: f"r{len(deployed)}"
     other = {"applications": []}
 
     async def both():
@@ -311,6 +324,7 @@ def test_of_two_bodies_at_once_one_wins(deployed):
 
 def test_a_client_that_has_not_waited_sends_the_same_again_and_it_is_done_once(deployed):
     rest = Rest()
+    rest.controller.revision = lambda: f"r{len(deployed)}"
 
     async def both():
         return await asyncio.gather(*(rest.ask("PUT", APPLICATIONS, BODY) for _ in range(2)))
@@ -331,15 +345,24 @@ def test_openapi_describes_each_endpoint_with_its_body_and_query():
     assert {(method.upper(), path) for path, methods in said["paths"].items() for method in methods} == {
         (each.method, each.path) for each in ENDPOINTS
     }
-    scale = said["paths"][SCALE.replace("shop", "{application}").replace("Chat", "{deployment}")]["post"]
+    scale = said["paths"][SCALE.replace("shop", "{application_name}").replace("Chat", "{deployment_name}")]["post"]
     name = scale["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
     assert said["components"]["schemas"][name]["properties"]["target_num_replicas"] == {"type": "integer", "minimum": 0}
-    assert [each["name"] for each in scale["parameters"]] == ["application", "deployment"]
+    assert [each["name"] for each in scale["parameters"]] == ["application_name", "deployment_name"]
     ids = [operation["operationId"] for methods in said["paths"].values() for operation in methods.values()]
     assert len(set(ids)) == len(ids)
     references = [value for value in json.dumps(said).split('"') if value.startswith("#/components/schemas/")]
     assert {each.rpartition("/")[2] for each in references} <= said["components"]["schemas"].keys()
     assert openapi.as_bytes(ENDPOINTS) == openapi.as_bytes(ENDPOINTS)
+
+
+def test_every_verb_of_the_shell_has_a_path():
+    from tests.unit.test_verbs_reach_the_core import REACHED, VERBS
+
+    paths = {each.path.rpartition("/")[2] for each in ENDPOINTS if each.method == "POST"}
+    otherwise = {"deploy": "PUT", "delete": "DELETE", "defragment": "GET"}
+    assert {command for _, command in REACHED.values()} - paths == set(otherwise)
+    assert set(VERBS) <= paths
 
 
 def test_the_page_shows_requests_that_there_are():
@@ -442,6 +465,12 @@ def test_notes_are_events_and_a_line_has_one_id_behind_its_last_note(journal):
     assert journal_file.lines_after(str(journal), last, 10)[0] == []
     assert '"kind": "c"' in asyncio.run(first(1, notes.NoteFilter("Chat", "c")))
     assert '"kind": "a"' not in asyncio.run(first(1, notes.NoteFilter("shop", "c")))
+
+
+def test_streams_are_bounded(journal, monkeypatch):
+    monkeypatch.setattr(endpoints, "STREAMS_MAX", 0)
+    status, said, headers = ask("GET", "/api/v1/notes", rest=Rest(status_of(str(journal))))
+    assert (status, headers["retry-after"], "open already" in said["error"]) == (429, "5", True)
 
 
 def test_a_stream_whose_place_is_gone_says_so_and_goes_on(journal):

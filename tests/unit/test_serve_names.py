@@ -9,16 +9,18 @@ pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install
 from executors.ray_gpu import config, exceptions
 from executors.ray_gpu.context import ReplicaContext
 from executors.ray_gpu.declaration import deployment
-from executors.ray_gpu.errors import InvalidDeploymentError, OverloadedError, RayExecutorError
+from executors.ray_gpu.errors import InvalidCallError, InvalidDeploymentError, OverloadedError, RayExecutorError
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.options import HttpOptions
 from executors.ray_gpu.overview import ApplicationInfo, DeploymentInfo, ReplicaStatus
 from executors.ray_gpu.packing import autoscaling_of, pack, scaling_policy_of
 from executors.ray_gpu.proxies.options import chosen
 from executors.ray_gpu.requests.call import Call
+from executors.ray_gpu.requests.handle import DeploymentHandle
 from executors.ray_gpu.requests.packing import About
 from executors.ray_gpu.requests.response import DeploymentResponse, DeploymentResponseGenerator
 from executors.ray_gpu.room import demands, fitting, obstacle, one_of_each_node
+from executors.ray_gpu.serve_options import controller_options_of
 from executors.ray_gpu.world import NodeInfo
 from rankcore import DeploymentStatus, ReplicaState
 from rankcore.autoscaling import AutoscalingSpec
@@ -100,7 +102,7 @@ def test_options_of_a_deployment_by_the_names_of_ray_serve():
         ({"request_router_config": {"request_router_class": "mine:Router"}}, "PowerOfTwoChoicesRequestRouter"),
         ({"request_router_config": {"request_router_kwargs": {"a": 1}}}, "request_router_config must be"),
         ({"max_replicas_per_node": 0}, "max_replicas_per_node must be an integer from 1 to 100"),
-        ({"placement_group_bundles": []}, "'placement_group_bundles' is unknown"),
+        ({"gang_scheduling_config": {}}, "'gang_scheduling_config' is unknown"),
     ],
 )
 def test_what_there_is_no_way_to_is_refused_and_not_ignored(options, said):
@@ -240,3 +242,79 @@ def test_shutdown_in_asynchronous_code_does_not_block_it(monkeypatch):
 
     asyncio.run(program())
     assert seen == [{"namespace": None, "timeout_s": 3}]
+
+
+def actor_options(**options):
+    return pack(deployment(**options)(Model).bind(), (), {}, "app").code.actor_options
+
+
+def test_a_replica_with_bundles_asks_for_the_first_or_for_all_that_have_to_be_on_one_node():
+    bundles = [{"CPU": 1, "GPU": 1}, {"GPU": 2}]
+    assert demands(actor_options(placement_group_bundles=bundles)) == {"CPU": 1.0, "GPU": 1.0}
+    packed = actor_options(placement_group_bundles=bundles, placement_group_strategy="STRICT_PACK")
+    assert demands(packed) == {"CPU": 1.0, "GPU": 3.0}
+    labelled = actor_options(placement_group_bundles=bundles, placement_group_bundle_label_selector=[{"zone": "a"}])
+    assert labelled["own_placement_group"]["labels"] == [{"zone": "a"}] * 2
+    assert "own_placement_group" not in actor_options()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"placement_group_bundles": []}, "placement_group_bundles: "),
+        ({"placement_group_bundles": [{"CPU": "1"}]}, "placement_group_bundles"),
+        (
+            {"placement_group_bundles": [{"CPU": 1}], "placement_group_strategy": "NEAR"},
+            "Invalid placement group strategy NEAR",
+        ),
+        ({"placement_group_strategy": "PACK"}, "placement_group_strategy needs placement_group_bundles beside it"),
+        (
+            {"placement_group_bundles": [{"GPU": 1}]},
+            r"bundles\[0\] must have room for the replica's actor, which asks for CPU 1",
+        ),
+        ({"placement_group_bundles": [{"CPU": 1}], "max_replicas_per_node": 1}, "cannot be had with max_replicas_per_node"),
+        ({"placement_group_bundles": [{"CPU": 1}], "placement": "pack_ranks"}, "cannot be had with placement"),
+    ],
+)
+def test_bundles_that_cannot_be_are_refused(options, said):
+    with pytest.raises(InvalidDeploymentError, match=said):
+        actor_options(**options)
+
+
+def test_a_controller_is_given_variables_of_its_environment():
+    given = {"runtime_env": {"env_vars": {"A": "1"}}}
+    for each in (given, config.ControllerOptions(**given), theirs("ControllerOptions")(**given)):
+        assert controller_options_of(each).env_vars == {"A": "1"}
+    assert controller_options_of(None).env_vars == controller_options_of({"runtime_env": None}).env_vars == {}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"runtime_env": {"pip": []}},
+        {"runtime_env": {"env_vars": {"A": 1}}},
+        {"runtime_env": {"env_vars": [1]}},
+        {"other": 1},
+        3,
+    ],
+)
+def test_other_options_of_a_controller_are_refused(given):
+    with pytest.raises(InvalidDeploymentError, match="controller_options"):
+        controller_options_of(given)
+
+
+def test_a_handle_says_whether_its_process_has_called_and_knows_replicas():
+    import executors.ray_gpu as serve
+
+    assert not DeploymentHandle("nobody/knows").is_initialized
+    assert not DeploymentHandle("nobody/knows").running_replicas_populated()
+    handle = serve.run(deployment(Model).bind(), _local_testing_mode=True)
+    assert handle.is_initialized
+    assert handle.running_replicas_populated()
+
+
+def test_how_calls_are_serialized_may_be_said_where_it_is_so():
+    handle = DeploymentHandle("app/Model")
+    assert handle.options(request_serialization="pickle", response_serialization="cloudpickle")._options == handle._options
+    with pytest.raises(InvalidCallError, match="request_serialization must be one of cloudpickle, pickle, got 'orjson'"):
+        handle.options(request_serialization="orjson")

@@ -18,6 +18,7 @@ class Method:
         service: Its full name.
         name: Of the method; the deployment's method has it too.
         is_streaming: Whether the answer comes message by message.
+        takes_stream: Whether the request does.
         read: From bytes to a request.
         write: From an answer to bytes.
     """
@@ -25,12 +26,13 @@ class Method:
     service: str
     name: str
     is_streaming: bool
+    takes_stream: bool
     read: Any
     write: Any
 
 
 def methods_of(options: GrpcOptions) -> tuple[Method, ...]:
-    """The methods of all services, but those that take a stream of requests.
+    """The methods of all services.
 
     Raises:
         InvalidDeploymentError: A function cannot be imported, or registers nothing.
@@ -43,11 +45,8 @@ def methods_of(options: GrpcOptions) -> tuple[Method, ...]:
         if not catcher.methods:
             raise InvalidDeploymentError(f"gRPC servicer function {path!r} registers no method")
         for (service, name), handler in catcher.methods.items():
-            if handler.request_streaming:
-                continue  # grpc answers UNIMPLEMENTED
-            found.append(
-                Method(service, name, handler.response_streaming, handler.request_deserializer, handler.response_serializer)
-            )
+            streams = handler.response_streaming, handler.request_streaming
+            found.append(Method(service, name, *streams, handler.request_deserializer, handler.response_serializer))
     return tuple(found)
 
 

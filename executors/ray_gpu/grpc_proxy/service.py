@@ -1,5 +1,6 @@
 """One gRPC call on its way through a proxy. All of it runs on the routers' thread."""
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,8 +25,11 @@ from executors.ray_gpu.http.proxy_app import named
 from executors.ray_gpu.http.refusals import retry_after_s, text_of, trace_of
 from executors.ray_gpu.logs.access import AccessLog
 from executors.ray_gpu.metrics.counts import ProxyCounts
+from executors.ray_gpu.requests import inputs
 from executors.ray_gpu.requests.call import Call, Wishes
+from executors.ray_gpu.requests.inputs import InputsToCome, no_more
 from executors.ray_gpu.requests.packing import About
+from executors.ray_gpu.requests.pieces import Body
 from executors.ray_gpu.requests.response import DeploymentResponseGenerator, answered_here
 from executors.ray_gpu.requests.tracing import TRACEPARENT, Span, tracer
 
@@ -52,6 +56,30 @@ STATUSES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
     (CallError, grpc.StatusCode.INTERNAL),
 )
 """The first that fits; what user code raises is INTERNAL too."""
+
+
+class RequestStream:
+    """A client's messages, as the source of a call: the next one is read when the replica wants it."""
+
+    def __init__(self, requests: AsyncIterator[bytes], method: Method) -> None:
+        self._requests = requests
+        self._method = method
+        self._reading: asyncio.Task[None] | None = None
+
+    def wanted(self, give: Callable[[Body], None]) -> None:
+        """Give the next one, or say that there is none."""
+        self._reading = asyncio.get_running_loop().create_task(self._read(give))
+
+    async def _read(self, give: Callable[[Body], None]) -> None:
+        try:
+            read = self._method.read(await anext(self._requests))
+        except StopAsyncIteration:
+            give(no_more())
+        except Exception as error:  # it is no message of the type, or the client is gone
+            method = f"{self._method.service}/{self._method.name}"
+            give(no_more(f"no message for {method} could be read: {type(error).__name__}: {error}"))
+        else:
+            give(inputs.message(read))
 
 
 CODES: dict[object, str] = {each.value[0]: each.name for each in grpc.StatusCode}
@@ -109,7 +137,8 @@ class Service:
                     finally:
                         call.cancel()
 
-            return grpc.unary_stream_rpc_method_handler(stream)
+            takes = grpc.stream_stream_rpc_method_handler if method.takes_stream else grpc.unary_stream_rpc_method_handler
+            return takes(stream)
 
         async def unary(request: Any, context: Any) -> Any:
             with self._noted(method, context) as about:
@@ -121,7 +150,8 @@ class Service:
                 finally:
                     call.cancel()
 
-        return grpc.unary_unary_rpc_method_handler(unary)
+        takes = grpc.stream_unary_rpc_method_handler if method.takes_stream else grpc.unary_unary_rpc_method_handler
+        return takes(unary)
 
     @contextmanager
     def _noted(self, method: Method, context: Any) -> Iterator["_Said"]:
@@ -141,14 +171,14 @@ class Service:
             if self.access_log is not None:
                 self.access_log.note("GRPC", path, status, latency_s, about.request_id)
 
-    async def _begin(self, method: Method, request: bytes, context: Any, noted: "_Said") -> Call:
+    async def _begin(self, method: Method, request: Any, context: Any, noted: "_Said") -> Call:
         said = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
         noted.request_id = request_id = named(said.get(REQUEST_ID))
         context.set_trailing_metadata(((REQUEST_ID, request_id),))
         noted.deployment = deployment = await self._deployment(said.get(APPLICATION), context)
         noted.application = deployment.partition("/")[0]
         try:
-            message = method.read(request)
+            message = InputsToCome() if method.takes_stream else method.read(request)
         except Exception:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"this is no message for {method.service}/{method.name}")
         left_s = context.time_remaining()
@@ -156,6 +186,8 @@ class Service:
         model_id = said.get(MODEL, "")
         about = About(request_id, model_id, method.is_streaming, noted.begin_span(method, said))
         call = Call(method.name, about, Wishes(model_id=model_id, timeout_s=timeout_s))
+        if method.takes_stream:
+            call.source = RequestStream(request, method)
         try:
             call.pack(((message,), {}))
             self._router_of(deployment).submit_here(call)

@@ -102,6 +102,10 @@ ANYWHERE = Wishes()
 class Submits(Protocol):
     """A router."""
 
+    @property
+    def has_replicas(self) -> bool:
+        """Whether it knows one that takes calls."""
+
     def submit(self, call: "Call") -> None:
         """Begin a call."""
 

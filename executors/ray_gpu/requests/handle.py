@@ -14,7 +14,7 @@ from executors.ray_gpu.requests.response import (
     DeploymentResponse,
     DeploymentResponseGenerator,
 )
-from executors.ray_gpu.requests.routes import caller_of
+from executors.ray_gpu.requests.routes import caller_of, known_caller_of
 from executors.ray_gpu.requests.tracing import tracer
 
 
@@ -65,11 +65,13 @@ NO_WISH = (None, False, "")
 SERVE_OPTIONS = {"session_id": "key"}
 """By Ray Serve's name: ours."""
 
+SERIALIZATIONS = ("request_serialization", "response_serialization")
+PICKLES = ("cloudpickle", "pickle")
+"""Arguments and results are pickled, and what plain pickle has no name for by cloudpickle."""
+
 NOT_HERE = (
     "choose_replica",
     "dispatch",
-    "is_initialized",
-    "running_replicas_populated",
     "shutdown",
     "shutdown_async",
 )
@@ -110,6 +112,9 @@ class DeploymentHandle:
         Raises:
             InvalidCallError: There is no such option, or it is not what it may be.
         """
+        for name in SERIALIZATIONS:
+            if (how := options.pop(name, PICKLES[0])) not in PICKLES:
+                raise InvalidCallError(f"{name} must be one of {', '.join(PICKLES)}, got {how!r:.80}")
         for name, ours in SERVE_OPTIONS.items():
             if name in options and ours in options:
                 raise InvalidCallError(f"{name} cannot be had with {ours}, which it is called here: leave one of them out")
@@ -122,6 +127,16 @@ class DeploymentHandle:
                 raise InvalidCallError(f"handle option {name!r} is unknown; there are: {there_are}")
         chosen = attrs.evolve(self._options, **options)
         return DeploymentHandle(self._deployment, namespace=self._namespace, options=chosen)
+
+    @property
+    def is_initialized(self) -> bool:
+        """Whether this process has called the deployment before, with this handle or another."""
+        return known_caller_of(self._namespace, self._deployment) is not None
+
+    def running_replicas_populated(self) -> bool:
+        """Whether this process knows a replica that takes calls. Those that are made before wait for one."""
+        caller = known_caller_of(self._namespace, self._deployment)
+        return caller is not None and caller.has_replicas
 
     def remote(self, *args: Any, **kwargs: Any) -> Any:
         """Begin a call. Arguments are pickled now; what happens to them afterwards does not matter.

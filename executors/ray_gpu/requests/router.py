@@ -109,6 +109,11 @@ class Router:
         self._refusal: tuple[str, float] = ("", -math.inf)  # why nobody serves it, and until when
         self._gone_because: Exception | None = None
 
+    @property
+    def has_replicas(self) -> bool:
+        """Whether it knows one that takes calls."""
+        return bool(self._routes)
+
     def submit(self, call: Call) -> None:
         """Begin a call."""
         call.when_given_up(self._give_up_call)

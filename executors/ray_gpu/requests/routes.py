@@ -95,6 +95,13 @@ def caller_of(namespace: str, deployment: str) -> Submits:
     return _here.get((namespace, deployment)) or router_of(namespace, deployment)
 
 
+def known_caller_of(namespace: str, deployment: str) -> Submits | None:
+    """The same, where this process has called the deployment before; None: it has not."""
+    router = _routers.get((namespace, deployment))
+    is_there = router is not None and not router.gone and _cluster is connection()
+    return _here.get((namespace, deployment)) or (router if is_there else None)
+
+
 def router_of(namespace: str, deployment: str) -> Router:
     """The router of a deployment; the first one of a process starts the thread."""
     global _cluster

@@ -22,6 +22,7 @@ from executors.ray_gpu.requests.actors import dead_among
 from executors.ray_gpu.requests.connection import Connection, Mailbox, SocketEnd
 from executors.ray_gpu.requests.frames import END, ERROR, ITEM, LARGE, REFUSED, WANT, caller_of
 from executors.ray_gpu.requests.granting import Granting
+from executors.ray_gpu.requests.inputs import with_inputs
 from executors.ray_gpu.requests.packing import NOTHING_SAID, About, Arguments, pack_error, pack_item, pack_value
 from executors.ray_gpu.requests.pieces import Body
 from executors.ray_gpu.requests.request_context import RequestContext, enter
@@ -41,7 +42,7 @@ CONNECT_S = 30.0
 """How long an actor call waits for the connection that it names."""
 
 
-class Answers(Protocol):
+class TakesAnswers(Protocol):
     """Takes what a call comes to: a connection."""
 
     def answer(self, call_id: int, kind: int, body: Body = b"", large: Any = None) -> None:
@@ -314,7 +315,7 @@ class CallServer:
         return running
 
     async def run(
-        self, connection: Answers, call_id: int, running: Running, method: str, arguments: Arguments, about: About
+        self, connection: TakesAnswers, call_id: int, running: Running, method: str, arguments: Arguments, about: About
     ) -> None:
         """Run a call, and say there what it comes to."""
         ended = OK
@@ -324,7 +325,7 @@ class CallServer:
                 enter(RequestContext(about.request_id, about.model_id))
             if method == HTTP:
                 return await self._http(connection, call_id, running, arguments)
-            result = await self._call(method, arguments)
+            result = await self._call(method, with_inputs(arguments, running.more_input))
             if about.stream:
                 await self._stream(connection, call_id, running, method, result)
             elif is_stream(result):
@@ -391,7 +392,7 @@ class CallServer:
         result = function(*args, **kwargs) if is_async else await self._user.threads.run(function, *args, **kwargs)
         return await result if inspect.isawaitable(result) else result
 
-    async def _http(self, connection: Answers, call_id: int, running: Running, arguments: Arguments) -> None:
+    async def _http(self, connection: TakesAnswers, call_id: int, running: Running, arguments: Arguments) -> None:
         from executors.ray_gpu.http.replica_side import answer_http  # where there is HTTP, there is Starlette
 
         (scope, body, has_more), _ = arguments
@@ -399,7 +400,7 @@ class CallServer:
         whole = await answer_http(self._user, scope, body, has_more, running.more_input, window)
         connection.answer(call_id, *(pack_item(whole) if whole is not None else (END,)))
 
-    async def _stream(self, connection: Answers, call_id: int, running: Running, method: str, result: Any) -> None:
+    async def _stream(self, connection: TakesAnswers, call_id: int, running: Running, method: str, result: Any) -> None:
         if not is_stream(result):
             raise TypeError(f"{method} returned {type(result).__name__}, not a generator: call it without stream=True")
         running.window = window = Window(partial(connection.say, call_id))

@@ -97,6 +97,12 @@ class RanksQuery(Struct, forbid_unknown_fields=True):
     deployment: str | None = None
 
 
+class DefragmentationQuery(Struct, forbid_unknown_fields=True):
+    """Of which deployment; none: the largest that waits."""
+
+    deployment: str | None = None
+
+
 class RequestsQuery(Struct, forbid_unknown_fields=True):
     """Only of this application or deployment, of this name, and at least so old."""
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import attrs
+import msgspec
 import ray
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -108,7 +109,7 @@ async def _end_all(asked: RestRequest) -> Response:
 
 
 async def _of_deployment(verb: str, asked: RestRequest) -> Response:
-    name = deployment_id(asked.path["application"], asked.path["deployment"])
+    name = deployment_id(asked.path["application_name"], asked.path["deployment_name"])
     await asked.writer.act(writing.OF_DEPLOYMENT[verb][1], name, asked.said)
     return answered(SCALED if verb == "scale" else {})
 
@@ -177,6 +178,10 @@ async def _requests(asked: RestRequest) -> Response:
     return answered({"requests": calls, "waiting": waiting, "silent": found.silent})
 
 
+async def _defragmentation(asked: RestRequest) -> Response:
+    return answered(msgspec.to_builtins(await asked.writer.act(writing.defragmentation, asked.query.deployment)))
+
+
 async def _cancel(asked: RestRequest) -> Response:
     await asked.writer.act(writing.cancel, asked.path["request"])
     return answered({})
@@ -202,9 +207,9 @@ async def _of_replicas(verb: str, asked: RestRequest) -> Response:
 
 
 async def _delete(asked: RestRequest) -> Response:
-    name = asked.path["application"]
-    if "deployment" in asked.path:
-        name = deployment_id(name, asked.path["deployment"])
+    name = asked.path["application_name"]
+    if "deployment_name" in asked.path:
+        name = deployment_id(name, asked.path["deployment_name"])
     elif name not in (await asked.view.look()).status.applications:
         raise Problem(404, f"application: there is no {name!r:.80}", "application")
     await asked.writer.delete(name)
@@ -269,7 +274,7 @@ async def _notes(asked: RestRequest) -> Response:
 
 
 APPLICATIONS = "/api/serve/applications/"
-DEPLOYMENT = "/api/v1/applications/{application}/deployments/{deployment}"
+DEPLOYMENT = "/api/v1/applications/{application_name}/deployments/{deployment_name}"
 ENDPOINTS: tuple[RestEndpoint, ...] = (
     RestEndpoint("GET", "/api/ray/version", _version, "Ray's version, which Serve's CLI asks for"),
     RestEndpoint("GET", APPLICATIONS, _serve_details, "What runs, as Ray Serve says it", query=bodies.ServeQuery),
@@ -280,12 +285,19 @@ ENDPOINTS: tuple[RestEndpoint, ...] = (
         for verb, (body, _) in writing.OF_DEPLOYMENT.items()
     ),
     RestEndpoint("DELETE", DEPLOYMENT, _delete, "Begin to delete a deployment"),
-    RestEndpoint("DELETE", "/api/v1/applications/{application}", _delete, "Begin to delete an application"),
+    RestEndpoint("DELETE", "/api/v1/applications/{application_name}", _delete, "Begin to delete an application"),
     RestEndpoint("GET", "/api/v1/status", _status, "What runs: what `rankcore status --json` prints"),
     RestEndpoint("GET", "/api/v1/config", _config, "What is in force, as a file of applications"),
     RestEndpoint("GET", "/api/v1/ranks", _ranks, "Who has which rank", query=bodies.RanksQuery),
     RestEndpoint("GET", "/api/v1/requests", _requests, "Calls under way, with their age", query=bodies.RequestsQuery),
     RestEndpoint("DELETE", "/api/v1/requests/{request}", _cancel, "End a call, whose caller is told"),
+    RestEndpoint(
+        "GET",
+        "/api/v1/defragmentation",
+        _defragmentation,
+        "Moves that would let weights fit; nothing is moved",
+        query=bodies.DefragmentationQuery,
+    ),
     RestEndpoint("GET", "/api/v1/nodes", _nodes, "Nodes that are cordoned, memory for weights, proxies"),
     RestEndpoint("POST", "/api/v1/plan", _plan, "What a config would bring; nothing changes", dict, checks=False),
     RestEndpoint("GET", "/api/v1/journal", _journal, "Lines of the journal", query=bodies.JournalQuery),

@@ -34,6 +34,7 @@ from rankcore.events import (
     ReplicaUnready,
 )
 from rankcore.replica.beliefs import RankChange
+from rankcore.replica.replica import ReplicaHalf
 from rankcore.spec import DeploymentSpec
 from rankcore.state import DeploymentState, Ids, Replica, Slot, oldest_first
 from rankcore.testing.model.names import Names
@@ -72,6 +73,7 @@ def canonical(world: RankWorld) -> bytes:
             each.failure is not None,
             each.asked,
             each.unready is not None,
+            _ready_for(world, each),
             each.replica_id in world.excused,
             each.bundles,
             each.group_id,
@@ -80,6 +82,14 @@ def canonical(world: RankWorld) -> bytes:
     )
     gone = sorted(names.ids[each] for each in world.gone if each in names.ids)
     return _encode((read, replicas, commands, events, gone, world.left, _machines(world)))
+
+
+def _ready_for(world: RankWorld, replica: ReplicaHalf) -> int:
+    """For how long it has been ready on its build, as far as a next controller may ask for it; -1: it is not."""
+    min_ready_s = int(world.bounds.min_ready_s)
+    if replica.ready_since is None or not min_ready_s or not world.bounds.restarts:
+        return -1
+    return min(int(world.now) - int(replica.ready_since), min_ready_s)
 
 
 def _change(names: Names, change: RankChange | None) -> tuple[bool, bool, int]:
@@ -133,6 +143,7 @@ def _event(names: Names, event: Event) -> tuple[object, ...]:
             event.draining,
             event.config_id,
             _rank(event.rank),
+            -1 if event.ready_for_s is None else min(int(event.ready_for_s), int(names.book.state.spec.min_ready_s)),
         )
         where = names.nodes[event.node_id], event.group_id, event.bundles
         return kind, about, names.moment(event.at), names.epochs[event.epoch], *where, *says

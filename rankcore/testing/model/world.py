@@ -46,6 +46,7 @@ from rankcore.events import (
     ReplicaMissing,
     ReplicaPlaced,
     ReplicaReady,
+    ReplicaReported,
     ReplicaStopped,
     ReplicaUnready,
 )
@@ -208,7 +209,14 @@ def replied(world: RankWorld, before: ReplicaHalf, reply: Outcome) -> RankWorld:
         return said(ended(world, before), *events)
     if after is not before:
         world = replace(world, replicas=tuple(after if each is before else each for each in world.replicas))
-    return said(_put_right(world), *events)
+    return said(_put_right(world), *(_in_seconds(world, each) for each in events))
+
+
+def _in_seconds(world: RankWorld, event: Event) -> Event:
+    """How long it has been ready it says where that counts, in whole seconds: instants tell an order, and no time."""
+    if not isinstance(event, ReplicaReported) or event.ready_for_s is None:
+        return event
+    return attrs.evolve(event, ready_for_s=float(floor(event.ready_for_s)) if world.bounds.min_ready_s else None)
 
 
 def _put_right(world: RankWorld) -> RankWorld:

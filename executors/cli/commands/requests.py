@@ -1,0 +1,55 @@
+"""`rankcore requests` and `rankcore cancel`: their arguments and their help."""
+
+from typing import Annotated
+
+import typer
+
+from executors.cli.backends import Address, AsJson, Namespace, choose_cluster
+
+
+def requests(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Only of this application or deployment.", show_default=False)
+    ] = None,
+    older_s: Annotated[float, typer.Option("--older-than", metavar="SECONDS", min=0.0, help="Only those so old.")] = 0.0,
+    namespace: Namespace = None,
+    address: Address = None,
+    as_json: AsJson = False,
+) -> None:
+    """Which calls replicas run now, the oldest first: age, replica, method, request id, and the id to cancel it by.
+
+    Calls that still wait for a replica are counted by `rankcore status`.
+
+    \b
+      rankcore requests my_app --older-than 30
+      rankcore cancel ID
+
+    Exit status: 0 printed, 2 nothing runs, or nothing has that name.
+    """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
+    choose_cluster(address)
+    from executors.cli.requests import requests
+
+    requests(name, older_s, namespace, as_json)
+
+
+def cancel(
+    request: Annotated[str, typer.Argument(metavar="ID", help="As `rankcore requests` prints it.", show_default=False)],
+    reason: Annotated[
+        str | None, typer.Option(help="What its caller is told.  [default: that an operator has cancelled it]")
+    ] = None,
+    namespace: Namespace = None,
+    address: Address = None,
+) -> None:
+    """End a call that a replica runs: its caller gets CallCancelledError, or over HTTP the status 499.
+
+    A synchronous method cannot be cut off: it runs on, and nobody waits for it.
+
+    \b
+      rankcore cancel ID --reason 'it takes too long'
+
+    Exit status: 0 ended, 2 there is no such call any more, or the replica does not answer.
+    """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
+    choose_cluster(address)
+    from executors.cli.requests import cancel
+
+    cancel(request, reason, namespace)
