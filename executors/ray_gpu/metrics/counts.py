@@ -76,15 +76,25 @@ class RouterCounts:
     """Of the calls that a router was given.
 
     Attributes:
-        waits: How long each has waited for a replica.
+        at_once: How many were sent to a replica as they came.
+        waits: How long each of the others has waited for one.
         refused: How many were, by why: "overloaded", "unavailable", "deadline", "lost".
         retried: How many attempts were not the first.
     """
 
     def __init__(self) -> None:
+        self.at_once = 0
         self.waits = Latency()
         self.refused: dict[str, int] = {}
         self.retried = 0
+
+    @property
+    def all_waits(self) -> Latency:
+        """How long all of them have waited."""
+        found = Latency()
+        found.counts, found.sum_s = list(self.waits.counts), self.waits.sum_s
+        found.counts[0] += self.at_once
+        return found
 
     def refuse(self, why: str) -> None:
         """A call was refused."""

@@ -55,7 +55,7 @@ def of_router(deployment: str, router: Routes) -> Iterator[Sample]:
     yield Sample("serve_num_router_requests", (*own, ""), load["arrivals_total"])
     yield Sample("serve_deployment_queued_queries", own, load["waiting"])
     yield Sample("serve_num_ongoing_requests_at_replicas", own, load["in_flight"])
-    yield Sample("serve_request_router_fulfillment_time_ms", (name, actor_id(), application, handle_source()), counts.waits)
+    yield Sample("serve_request_router_fulfillment_time_ms", (name, actor_id(), application, handle_source()), counts.all_waits)
     for why, count in list(counts.refused.items()):
         yield Sample("rankcore_router_refused_calls", (name, application, why), count)
     yield Sample("rankcore_router_retries", (name, application), counts.retried)

@@ -7,7 +7,6 @@ by actor calls; the choice is made per replica and invisible to callers and core
 import asyncio
 import itertools
 import math
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,7 +24,7 @@ from executors.ray_gpu.errors import (
     UnavailableError,
 )
 from executors.ray_gpu.messages import UNAVAILABLE, CallStatus, DeploymentNews, Routes, Seen, Version
-from executors.ray_gpu.metrics.counts import BOUNDS_S, RouterCounts
+from executors.ray_gpu.metrics.counts import RouterCounts
 from executors.ray_gpu.requests.call import Answer, Call
 from executors.ray_gpu.requests.channel import Attempt, Channel
 from executors.ray_gpu.requests.frames import ERROR, PARTS, REFUSED
@@ -104,6 +103,7 @@ class Router:
         self._is_routed: bool | None = None  # not known yet
         self.when_unserved: Callable[[], None] | None = None
         self._arrivals_total = 0
+        self._arriving: Call | None = None  # in this very step
         self._problem: tuple[str, float | None] = ("", None)  # of the routes
         self._status: tuple[Version, CallStatus] | None = None  # for those who want to know
         self._refusal: tuple[str, float] = ("", -math.inf)  # why nobody serves it, and until when
@@ -177,7 +177,9 @@ class Router:
             del self._calls[call.request_id]
             return call.fail(InvalidCallError(str(error)))
         self._arrivals_total += 1
+        self._arriving = call
         self._tell(event)
+        self._arriving = None
         if call.statuses is not None:
             self._show(call)
 
@@ -341,14 +343,17 @@ class Router:
 
     # -- what is to be done about it
 
-    def _dispatch(self, command: Dispatch | Retry) -> None:
+    def _dispatch(self, command: Dispatch) -> None:
         call = self._calls[command.request_id]
-        if type(command) is Dispatch:
-            waits, waited_s = self.counts.waits, self._loop.time() - call.arrived_at
-            waits.counts[bisect_left(BOUNDS_S, waited_s)] += 1
-            waits.sum_s += waited_s
+        if call is self._arriving:
+            self.counts.at_once += 1
         else:
-            self.counts.retried += 1
+            self.counts.waits.add(self._loop.time() - call.arrived_at)
+        self._ways.current[command.replica_id].send(Attempt(call, command.attempt, command.part))
+
+    def _retry(self, command: Retry) -> None:
+        self.counts.retried += 1
+        call = self._calls[command.request_id]
         self._ways.current[command.replica_id].send(Attempt(call, command.attempt, command.part))
 
     def _stop(self, command: StopAttempt) -> None:
@@ -415,7 +420,7 @@ class Router:
 
 _CARRY_OUT: dict[type[Command], Callable[[Router, Any], None]] = {
     Dispatch: Router._dispatch,
-    Retry: Router._dispatch,
+    Retry: Router._retry,
     StopAttempt: Router._stop,
     Complete: Router._complete,
     Fail: Router._fail,

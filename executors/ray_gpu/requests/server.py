@@ -13,7 +13,6 @@ from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from time import perf_counter
 from typing import Any, Protocol
 
 from executors.private_folder import bound
@@ -319,7 +318,7 @@ class CallServer:
         self, connection: TakesAnswers, call_id: int, running: Running, method: str, arguments: Arguments, about: About
     ) -> None:
         """Run a call, and say there what it comes to."""
-        began, ended = perf_counter(), OK
+        ended = OK
         span = self._span(method, about) if about.trace else None
         try:
             if about.request_id or about.model_id:
@@ -345,7 +344,7 @@ class CallServer:
                 del told
                 connection.answer(call_id, kind, body)
         finally:
-            latency_s = perf_counter() - began
+            latency_s = time.monotonic() - running.began
             if ended is OK and method != HTTP and self._user.access_log is None:
                 latency = self.counts.by_handle.latency
                 latency.counts[bisect_left(BOUNDS_S, latency_s)] += 1
