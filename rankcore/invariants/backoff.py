@@ -33,34 +33,43 @@ def check_back_off(before: DeploymentState, event: Event, step: Step) -> Iterabl
     if spec is not None and before.previous is not None and replica is not None and (replica.slot or 0) < before.kept_below:
         spec = before.previous
     if replica is None or replica.slot is None or replica.state in (DRAINING, FAILED) or spec is None:
-        return
+        return ()
     old, new = before.tables.slots.get(replica.slot), step.state.tables.slots.get(replica.slot)
-    build = replica.version, replica.config_id or spec.config_id
-    if old is None or new is None or old.holder != replica.replica_id or build not in (spec.build, before.spec.build):
-        return
+    build: tuple[str, str | None] = replica.version, replica.config_id or spec.config_id
+    if old is None or new is None or old.holder != replica.replica_id or not _is_of(build, spec, before.spec):
+        return ()
     if any(note.kind is NoteKind.RANK_CHOSEN and note.rank == replica.slot for note in step.notes):
-        return  # it was given up, and is another one's: R6 says whether it may be
+        return ()  # it was given up, and is another one's: R6 says whether it may be
     clock, ready_at = step.state.clock, replica.ready_at
     until = clock if replica.unready is None else replica.unready.since
     stable = ready_at is not None and ready_at + before.spec.stable_after_s <= until
     failures = old.failures + 1 if old.failed_build == build and not stable else 1
     doublings = failures - (1 if ready_at is None else 2)
     successor = before.replicas.get(old.successor or "")
-    if successor is not None and successor.build in (spec.build, before.spec.build) and _took_too_long(before, step, successor):
-        failures, build = failures + 1 if successor.build == build else 1, successor.build
+    if successor is not None and _took_too_long(before, spec, step, successor):
+        failures = failures + 1 if successor.build == build else 1
+        build = successor.build
         doublings = failures - 1
     wait_s = min(before.spec.start_backoff_s * 2.0**doublings, before.spec.start_backoff_max_s) if doublings >= 0 else 0.0
-    if (new.failures, new.failed_build, new.retry_at) != (failures, build, clock + wait_s):
-        found = f"{new.failures} failures of {new.failed_build} until {new.retry_at:g}"
-        yield Violation("2.3", f"{replica.replica_id} failed: {found}, expected {failures} of {build} until {clock + wait_s:g}")
+    if (new.failures, new.failed_build, new.retry_at) == (failures, build, clock + wait_s):
+        return ()
+    found = f"{new.failures} failures of {new.failed_build} until {new.retry_at:g}"
+    text = f"{replica.replica_id} failed: {found}, expected {failures} of {build} until {clock + wait_s:g}"
+    return (Violation("2.3", text),)
 
 
-def _took_too_long(before: DeploymentState, step: Step, successor: Replica) -> bool:
+def _took_too_long(before: DeploymentState, spec: DeploymentSpec, step: Step, successor: Replica) -> bool:
     """Whether its preparation has taken too long by this step: that is a failure of its own, in the slot of its predecessor."""
     now = step.state.replicas.get(successor.replica_id)
     due_at = successor.since + before.spec.start_timeout_s
     killed = now is not None and type(now.pending) is KillReplica
-    return successor.state is PREPARING and killed and due_at <= step.state.clock
+    wanted = _is_of(successor.build, spec, before.spec)
+    return wanted and successor.state is PREPARING and killed and due_at <= step.state.clock
+
+
+def _is_of(build: tuple[str, str | None], *specs: DeploymentSpec) -> bool:
+    """Whether one of these asks for it."""
+    return any(build == spec.build for spec in specs)
 
 
 def check_nobody_starts_early(before: DeploymentState, event: Event, step: Step) -> Iterable[Violation]:

@@ -32,10 +32,12 @@ class SeatedExecutor:
     def __init__(self, bench, epoch):
         from executors.ray_gpu.checkpoint import Checkpoint
         from executors.ray_gpu.executor import RayExecutor
+        from executors.ray_gpu.waiting_line import WaitingLine
         from executors.ray_gpu.world import World
 
         self._bench = bench
         self.world = World(bench.namespace, epoch, Checkpoint(bench.namespace), bench.origin)
+        self.world.line = WaitingLine(self.world)
         self.inner = bench.on_loop(lambda: RayExecutor(self.world, lambda: bench.spec, lambda _: {}, 0, lambda: None))
 
     def execute(self, command):
