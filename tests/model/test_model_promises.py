@@ -7,17 +7,18 @@ import pytest
 from msgspec.structs import replace
 
 from rankcore import core
-from rankcore.commands import InitializeReplica
+from rankcore.commands import InitializeReplica, StartReplica
 from rankcore.events import ClockAdvanced
 from rankcore.invariants import Violation
 from rankcore.rules import news
 from rankcore.testing.explore import Allowance, Fingerprints, Search, explored
 from rankcore.testing.model import Bounds, Coverage, RankSystem, RankWorld, replay, root
 from rankcore.testing.model.coverage import NOTE_NAMES, REPLICA_ROW_NAMES, STATUS_NAMES
+from rankcore.testing.model.moves import _is_awaited
 from rankcore.testing.model.promises import broken_by, unsettled
 from rankcore.testing.model.steps import Steps
 from rankcore.testing.model.systems import SMALL
-from rankcore.testing.model.world import LOST
+from rankcore.testing.model.world import LOST, begin
 from rankcore.testing.paths import FAIR_MOVES_MAX, as_test, settle
 from rankcore.values import DeploymentStatus, ReplicaRank
 
@@ -45,6 +46,13 @@ def test_nothing_newer_than_the_announcement_may_say_another_world_size():
     command = InitializeReplica("llm#1.0", ReplicaRank(0, 0, 0), 3, None, None, HEALTHY.announced.revision + 1, 1)
     wrong = with_state(replace(HEALTHY, commands=(command,)))
     assert rules(broken_by(HEALTHY, wrong, ())) == ["R9"]
+
+
+def test_that_there_is_no_room_is_awaited_of_those_alone_that_have_no_place():
+    beginning, _ = begin(Bounds(replicas=2, scarcity_after_s=2.0))
+    start = next(each for each in beginning.commands if isinstance(each, StartReplica))
+    assert _is_awaited(beginning, start)
+    assert not _is_awaited(HEALTHY, start)  # it runs by then
 
 
 def test_two_nodes_may_not_believe_one_node_rank_and_one_node_may_have_two():

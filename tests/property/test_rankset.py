@@ -44,6 +44,7 @@ def test_add_and_discard_as_a_set_does(start, changes):
 
 
 @given(start=members(), bound=NUMBERS, low=NUMBERS)
+@example(start={2049, 3000}, bound=5, low=0)
 def test_every_question_has_the_answer_of_a_set(start, bound, low):
     found = RankSet.of(start)
     assert found.highest() == max(start, default=-1)
