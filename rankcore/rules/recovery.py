@@ -61,7 +61,7 @@ from rankcore.rules.endings import ended
 from rankcore.rules.failures import withdraw
 from rankcore.rules.messages import reconfigure
 from rankcore.rules.news import become_ready
-from rankcore.rules.prove import change_min_ready, prove
+from rankcore.rules.prove import follow_min_ready, prove
 from rankcore.rules.unready import late
 from rankcore.state import Node, Replica, without
 from rankcore.values import DEPLOY_FAILED, DRAINING, RELEASE, STARTING, NodeId, ReplicaId, ReplicaRank, ReplicaState
@@ -145,7 +145,8 @@ def _adopt(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
         replicas.answered(draft, known)
         replicas.begin_to_run(draft, replica, known)
     elif state is STARTING and event.prepared and overlap.is_wanted(draft):  # it took requests before it was told this rank
-        known = overlap.publish(draft, known)
+        routed = overlap.publish(draft, known, event.ready_for_s or 0.0)
+        known = replicas.write(draft, replace(routed, since=draft.clock))  # its start time-out runs anew
     nodes.join(draft, known)
     replicas.believe(draft, replica, known)
     draft.note(REPORT_ADOPTED, "R10", known.replica_id, f"{state} on {event.node_id}", after=event.rank)
@@ -210,7 +211,7 @@ def repair(draft: Draft) -> None:
     """Once all have reported: losers whose rank went free take it back; nodes agree on their node and local ranks."""
     draft.recovery = replace(draft.recovery, repaired=True, reports_due_at=None)
     if draft.spec.min_ready_s:
-        change_min_ready(draft)
+        follow_min_ready(draft)
     for loser in draft.those(draft.recovery.losers):
         _take_back(draft, loser)
     speakers = []
@@ -292,6 +293,7 @@ def _agree(draft: Draft, node_id: NodeId, node_rank: int) -> None:
         told_node_rank, is_told_anyway = replica.told.node_rank, local_rank != replica.told.local_rank
         if told_node_rank != node_rank and only_here and (is_told_anyway or not _waits_for_budget(draft, replica)):
             told_node_rank = node_rank
+            draft.recovery = replace(draft.recovery, misplaced=without(draft.recovery.misplaced, replica.replica_id))
         elif told_node_rank != node_rank:
             draft.recovery = replace(draft.recovery, misplaced=draft.recovery.misplaced.set(replica.replica_id, replica.birth))
         _move(draft, replica, ReplicaRank(replica.told.rank, told_node_rank, local_rank))
