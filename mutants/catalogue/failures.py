@@ -83,7 +83,7 @@ FAILURES = (
         "V7",
         "those that have been ready for a part of min_ready_s wait in the order of their reports",
         "rankcore/rules/recovery.py",
-        "    if draft.spec.min_ready_s:\n        change_min_ready(draft)\n",
+        "    if draft.spec.min_ready_s:\n        follow_min_ready(draft)\n",
         "",
     ),
     Mutant(

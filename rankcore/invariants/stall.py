@@ -84,9 +84,9 @@ def _has_progressed(before: DeploymentState, state: DeploymentState) -> str:
         if confirmed and is_serving(was) and was.ready_at is None:
             return f"{replica_id} has confirmed a user_config"
     for replica_id, each in state.replicas.items():
-        if _is_available(state, each) and each.generation == new.generation:
+        if _counts_as_available(state, each) and each.generation == new.generation:
             known = before.replicas.get(replica_id)
-            if known is None or not _is_available(before, known):
+            if known is None or not _counts_as_available(before, known):
                 return f"{replica_id} has become available"
         if _may_succeed(state, each) and each.generation == new.generation:
             known = before.replicas.get(replica_id)
@@ -119,6 +119,11 @@ def _may_succeed(state: DeploymentState, replica: Replica) -> bool:
     slot = state.tables.slots.get(replica.slot) if replica.slot is not None else None
     ripe = replica.state is PREPARED and replica.since + state.spec.min_ready_s <= state.clock
     return ripe and slot is not None and slot.successor == replica.replica_id
+
+
+def _counts_as_available(state: DeploymentState, replica: Replica) -> bool:
+    """Whether it is available to an update, which asks for how long it has been ready once all have reported (R10)."""
+    return _is_available(state, replica) and not (state.spec.min_ready_s and state.tables.recovery.unreported)
 
 
 def _is_available(state: DeploymentState, replica: Replica, at: float | None = None) -> bool:

@@ -233,7 +233,7 @@ def await_successor(draft: Draft, rank: int, successor: Replica) -> None:
 
 
 def dismiss_surplus(draft: Draft) -> None:
-    """Fewer may be started early than before, or more are for an update: those beyond go, first who is least far, the youngest.
+    """Dismiss successors beyond `max_surge`, those least far first, of these the youngest: it was lowered, or evictions ended.
 
     Who succeeds one that leaves already, or is evicted, is not started for the surge.
     """

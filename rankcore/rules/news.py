@@ -126,7 +126,8 @@ def on_reconfigured(draft: Draft, event: ReplicaReconfigured, replica: Replica) 
 def acknowledge(draft: Draft, replica: Replica, state: ReplicaState) -> None:
     """It has adopted what it was told last: what it believed before is free, and a duplicate's loser has its rank."""
     before = replica
-    draft.recovery = replace(draft.recovery, disputed=without(draft.recovery.disputed, replica.replica_id))
+    if replica.replica_id not in draft.recovery.misplaced:  # else it was told a user_config: it has its node's rank to come
+        draft.recovery = replace(draft.recovery, disputed=without(draft.recovery.disputed, replica.replica_id))
     begins = state in slots.RUNNING and replica.ready_at is None
     ready = readiness.begin(draft, replica) if begins else {}
     if begins:

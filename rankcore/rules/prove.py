@@ -47,10 +47,12 @@ def mature(draft: Draft) -> None:
         prepare.notice_ripe(draft, replica)
 
 
-def change_min_ready(draft: Draft) -> None:
-    """Look at everybody who is ready by another `min_ready_s`: O(N)."""
+def follow_min_ready(draft: Draft) -> None:
+    """Look at everybody who is ready by the spec's `min_ready_s`, which is another one, or waited for the last report: O(N)."""
     for replica in readiness.follow_spec(draft):
         if replica.state in RUNNING:
+            if is_available(draft, replica):
+                readiness.notice_available(draft, replica)
             prove(draft, replica)
         else:
             prepare.notice_ripe(draft, replica)

@@ -19,8 +19,10 @@ the replicas are asked. The steps:
 **Why it ends.** Every report is either given or replaced by an end: who is silent for `health_check_timeout_s` is killed, and
 a kill is confirmed. After `repair` each move is one message to one replica, and leads to a number that nobody believes; what
 is acknowledged never moves again. Only nodes can wait for each other, in a ring of node ranks: when no move is under way, and
-somebody is still misplaced, one node takes a rank that nobody believes, for which nobody can wait: the ring is broken. Who
-waits for the budget does so for others to become available, and nobody waits for it: the rank that it believes is no node's.
+somebody is still misplaced that does not wait for the budget, its node takes a rank that nobody believes, for which nobody can
+wait: the ring is broken. Who waits for the budget does so for others to become available, and no node waits for it: the rank
+that it believes is no node's. But it may itself wait for a ring, in which a newcomer waits for its node rank: so rings are
+broken whoever waits for the budget.
 
 **What it costs.** A query and a report for each replica; O(N) in the step that repairs, O(log N) in all others.
 
@@ -59,7 +61,7 @@ from rankcore.rules.endings import ended
 from rankcore.rules.failures import withdraw
 from rankcore.rules.messages import reconfigure
 from rankcore.rules.news import become_ready
-from rankcore.rules.prove import change_min_ready, prove
+from rankcore.rules.prove import follow_min_ready, prove
 from rankcore.rules.unready import late
 from rankcore.state import Node, Replica, without
 from rankcore.values import DEPLOY_FAILED, DRAINING, RELEASE, STARTING, NodeId, ReplicaId, ReplicaRank, ReplicaState
@@ -143,7 +145,8 @@ def _adopt(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
         replicas.answered(draft, known)
         replicas.begin_to_run(draft, replica, known)
     elif state is STARTING and event.prepared and overlap.is_wanted(draft):  # it took requests before it was told this rank
-        known = overlap.publish(draft, known)
+        routed = overlap.publish(draft, known, event.ready_for_s or 0.0)
+        known = replicas.write(draft, replace(routed, since=draft.clock))  # its start time-out runs anew
     nodes.join(draft, known)
     replicas.believe(draft, replica, known)
     draft.note(REPORT_ADOPTED, "R10", known.replica_id, f"{state} on {event.node_id}", after=event.rank)
@@ -208,7 +211,7 @@ def repair(draft: Draft) -> None:
     """Once all have reported: losers whose rank went free take it back; nodes agree on their node and local ranks."""
     draft.recovery = replace(draft.recovery, repaired=True, reports_due_at=None)
     if draft.spec.min_ready_s:
-        change_min_ready(draft)
+        follow_min_ready(draft)
     for loser in draft.those(draft.recovery.losers):
         _take_back(draft, loser)
     speakers = []
@@ -290,6 +293,7 @@ def _agree(draft: Draft, node_id: NodeId, node_rank: int) -> None:
         told_node_rank, is_told_anyway = replica.told.node_rank, local_rank != replica.told.local_rank
         if told_node_rank != node_rank and only_here and (is_told_anyway or not _waits_for_budget(draft, replica)):
             told_node_rank = node_rank
+            draft.recovery = replace(draft.recovery, misplaced=without(draft.recovery.misplaced, replica.replica_id))
         elif told_node_rank != node_rank:
             draft.recovery = replace(draft.recovery, misplaced=draft.recovery.misplaced.set(replica.replica_id, replica.birth))
         _move(draft, replica, ReplicaRank(replica.told.rank, told_node_rank, local_rank))
@@ -304,22 +308,23 @@ def _move(draft: Draft, replica: Replica, rank: ReplicaRank) -> None:
 
 def align(draft: Draft) -> None:
     """Give its node's rank to a replica that reported another, as soon as nobody elsewhere believes it (R3)."""
-    for_budget = _follow_their_nodes(draft)
-    waiting = (*draft.those(draft.recovery.misplaced), *draft.those(draft.recovery.disputed))
-    if draft.recovery.misplaced and not for_budget and not any(type(each.pending) in MOVING for each in waiting):
+    while True:
+        for_budget = _follow_their_nodes(draft)
+        stuck = next((each for each in draft.those(draft.recovery.misplaced) if each.replica_id not in for_budget), None)
+        waiting = (*draft.those(draft.recovery.misplaced), *draft.those(draft.recovery.disputed))
+        if stuck is None or any(type(each.pending) in MOVING for each in waiting):
+            return
         # Nodes wait for each other: one of them takes a rank that nobody believes.
-        node_id = next(draft.those(draft.recovery.misplaced)).node_id
-        assert node_id is not None, "a misplaced replica is on no node"
+        assert stuck.node_id is not None, f"{stuck.replica_id} is misplaced, and on no node"
         node_rank = draft.node_ranks.lowest_free()
-        nodes.set_node_rank(draft, node_id, node_rank)
-        _agree(draft, node_id, node_rank)
-        _follow_their_nodes(draft)
+        nodes.set_node_rank(draft, stuck.node_id, node_rank)
+        _agree(draft, stuck.node_id, node_rank)
 
 
-def _follow_their_nodes(draft: Draft) -> bool:
-    """Move those whose node's rank nobody elsewhere believes any more. Returns whether any of them waits for the budget."""
+def _follow_their_nodes(draft: Draft) -> set[ReplicaId]:
+    """Move those whose node's rank nobody elsewhere believes any more. Returns which of them wait for the budget instead."""
     waiting_nodes: set[NodeId] = set()
-    for_budget = False
+    for_budget: set[ReplicaId] = set()
     for replica in draft.those(draft.recovery.misplaced):
         told, node_id = replica.told, replica.node_id
         assert told is not None, f"{replica.replica_id} is misplaced, and knows no rank"
@@ -330,7 +335,7 @@ def _follow_their_nodes(draft: Draft) -> bool:
         if node_rank is None or not nodes.believed_only_here(draft, node_id, node_rank):
             waiting_nodes.add(node_id)
         elif _waits_for_budget(draft, replica):
-            for_budget = True
+            for_budget.add(replica.replica_id)
         else:
             draft.recovery = replace(draft.recovery, misplaced=without(draft.recovery.misplaced, replica.replica_id))
             _move(draft, replica, ReplicaRank(told.rank, node_rank, told.local_rank))

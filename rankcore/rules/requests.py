@@ -16,7 +16,7 @@ from rankcore.notes import LATE, SPEC_APPLIED, WORLD_SIZE_CHANGED, NoteKind
 from rankcore.rules import leaving, prepare, recovery, static
 from rankcore.rules.bind import dismiss_surplus
 from rankcore.rules.configure import change_build, change_config
-from rankcore.rules.prove import change_min_ready
+from rankcore.rules.prove import follow_min_ready
 from rankcore.rules.timeouts import next_due
 from rankcore.spec import DeploymentSpec
 from rankcore.values import DELETED, DELETING, DEPLOY_FAILED, DRAINING, FAILED, REFILL, RELEASE, DeploymentStatus
@@ -62,7 +62,7 @@ def on_spec_changed(draft: Draft, event: SpecChanged) -> None:
         if failed:  # elsewhere it is tried again
             change_config(draft, new)
     if new.min_ready_s != old.min_ready_s:
-        change_min_ready(draft)
+        follow_min_ready(draft)
     if new.hand_over != old.hand_over:
         prepare.look_at_all(draft)
     if new.surge_max < old.surge_max:

@@ -5,6 +5,7 @@ import pytest
 from rankcore import DeploymentStatus
 from rankcore.commands import InitializeReplica, PrepareReplica, QueryReplica, ReconfigureReplica, StartReplica, StopReplica
 from rankcore.events import ReplicaReported
+from rankcore.invariants.availability import available
 from rankcore.replica.messages import readiness_checked, receive, started, user_code_ended
 from rankcore.values import ReplicaRank
 from tests.scripted import Deployment
@@ -151,6 +152,37 @@ def test_a_build_that_was_ready_for_long_enough_while_reports_were_outstanding_i
     assert d.state.proven is d.state.spec
     d.wait(10.0)
     assert d.status is DeploymentStatus.HEALTHY
+
+
+def test_who_becomes_available_while_reports_are_outstanding_is_progress_with_the_last() -> None:
+    d = restarted()
+    first, second, third = FOUND
+    d.report(first, ready_for_s=0.0)
+    d.report(second, ready_for_s=0.0)
+    d.wait(12.0)
+    assert d.state.tables.progress_at == 0.0
+    d.report(third, config_id="older", ready_for_s=0.0)
+    assert d.state.tables.progress_at == 12.0
+
+
+def test_who_takes_requests_and_was_being_told_its_rank_has_been_ready_for_as_long_to_the_next_controller() -> None:
+    """V3: it is available, so that a crash of the controller takes nobody from the budget."""
+    d = Deployment.running(2, min_ready_s=10.0, max_surge=1, hand_over="overlap", max_unavailable=0)
+    d.wait(10.0)
+    d.change(version="2")
+    (successor,) = [each.replica_id for each in d.state.replicas.values() if each.version == "2"]
+    d.place(successor)
+    d.prepared(successor)
+    d.wait(10.0)
+    (going,) = stops(d)
+    d.stopped(going)
+    assert d.sent(InitializeReplica, successor), "and it is prepared still, with no answer to that"
+    d.processes[successor].prepared = True
+    d.restart()
+    for replica_id in d.state.unreported:
+        d.report(replica_id, ready=replica_id != successor, ready_for_s=10.0)
+    assert d.state.replicas[successor].state == "STARTING"
+    assert available(d.state) == 2
 
 
 @pytest.mark.parametrize("hand_over", ["prepared", "overlap"])

@@ -170,3 +170,48 @@ def test_nodes_that_claim_each_others_rank_take_no_more_user_configs_along_than_
             d.acknowledge(each.replica_id)
     d.settle()
     assert d.status == "HEALTHY"
+
+
+def test_a_ring_of_node_ranks_is_broken_while_another_waits_for_the_budget() -> None:
+    """The one that it waits for is placed on a node of the ring: neither of them would ever move."""
+    found = {
+        "llm#1.0": ("a", (0, 0, 0), {}),
+        "llm#1.1": ("a", (1, 5, 1), OLDER),
+        "llm#1.2": ("b", (2, 1, 0), {}),
+        "llm#1.3": ("b", (3, 2, 1), {}),
+        "llm#1.4": ("c", (4, 2, 0), {}),
+        "llm#1.5": ("c", (5, 1, 1), {}),
+    }
+    d = Deployment.recovered(7, {each: ranks for each, (_, ranks, _) in found.items()}, max_unavailable=1)
+    for replica_id, (node_id, _, about) in found.items():
+        d.report(replica_id, node_id=node_id, **about)
+    (start,) = d.sent(StartReplica)
+    d.place(start.replica_id, "b")
+    d.settle()
+    assert d.status == "HEALTHY"
+
+
+def test_a_node_rank_is_disputed_until_who_shares_it_has_moved_whatever_else_that_acknowledges() -> None:
+    """R3. It was told a user_config before its node's rank: it believes the other node's all the while."""
+    found = {
+        "llm#1.0": ("b", (0, 3, 0), {}),
+        "llm#1.1": ("a", (1, 0, 1), {}),
+        "llm#1.2": ("a", (2, 3, 3), {"config_id": "old"}),
+        "llm#1.3": ("c", (3, 0, 2), {}),
+    }
+    d = Deployment.recovered(
+        5, {each: ranks for each, (_, ranks, _) in found.items()}, max_unavailable=2, min_ready_s=0.0, user_config={"a": 1}
+    )
+    for replica_id, (node_id, _, about) in found.items():
+        d.report(replica_id, node_id=node_id, **about)
+    d.acknowledge("llm#1.2")
+    (start,) = d.sent(StartReplica)
+    d.place(start.replica_id, "b")
+    assert d.sent(InitializeReplica) == []
+    d.acknowledge("llm#1.3")
+    assert [move.rank.node_rank for move in d.sent(ReconfigureReplica, "llm#1.2")] == [3, 0]
+    assert d.sent(InitializeReplica) == []
+    d.acknowledge("llm#1.2")
+    assert [given.rank.node_rank for given in d.sent(InitializeReplica)] == [3]
+    d.settle()
+    assert d.status == "HEALTHY"
