@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from rankcore.autoscaling.reports import HandleReport, ReplicaReport
-from rankcore.cluster import adoption, apply, demand, nodes, planner, ranking, scaling, tenures, workers
+from rankcore.cluster import adoption, apply, demand, nodes, planner, ranking, room, scaling, tenures, workers
 from rankcore.cluster.commands import CarryOut
 from rankcore.cluster.conclude import conclude, on_record_saved
 from rankcore.cluster.draft import ClusterDraft, RankStep
@@ -109,7 +109,15 @@ def settle(draft: ClusterDraft) -> None:
 
 
 def finish(draft: ClusterDraft) -> None:
-    """Conclude what was touched; what leaves the outboxes sideways goes on to the planner, and so on (`tenures`)."""
+    """Conclude what was touched, and once the planner has decided, what ranks make of whom it has no room for (`room`)."""
+    _conclude_all(draft)
+    while room.tell_of_room(draft):
+        settle(draft)
+        _conclude_all(draft)
+
+
+def _conclude_all(draft: ClusterDraft) -> None:
+    """What leaves the outboxes sideways goes on to the planner, and so on (`tenures`)."""
     while draft.touched or draft.unbalanced or draft.vacated:
         touched = list(draft.touched)
         draft.touched.clear()
