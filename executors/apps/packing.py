@@ -1,7 +1,7 @@
 """From a file of applications that was read to what the controller takes; what is wrong is said with its place in the file."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from executors.apps.file import AppsFile, checked
 from executors.ray_gpu.building import OPTIONS, BuildError, WantedApplication, built
@@ -9,6 +9,7 @@ from executors.ray_gpu.environment import known_fields
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.options import HttpOptions
+from executors.ray_gpu.logs.config import LoggingConfig, logging_config_of
 from executors.ray_gpu.packing import Package
 from executors.ray_gpu.proxies.options import chosen
 
@@ -50,6 +51,18 @@ def http_of(file: AppsFile) -> HttpOptions | None:
         raise file.problem(place, str(error)) from None
 
 
+def logging_of(file: AppsFile) -> LoggingConfig | None:
+    """How proxies are to log; None: as they do.
+
+    Raises:
+        ScenarioError: As `read`.
+    """
+    try:
+        return logging_config_of(file.config.logging_config)
+    except InvalidDeploymentError as error:
+        raise file.problem((LOGGING,), str(error)) from None
+
+
 def grpc_of(file: AppsFile) -> GrpcOptions | None:
     """How proxies are to serve gRPC; None: as they do.
 
@@ -60,6 +73,15 @@ def grpc_of(file: AppsFile) -> GrpcOptions | None:
         return chosen(GrpcOptions, file.config.grpc)
     except InvalidDeploymentError as error:
         raise file.problem(("grpc_options",), str(error)) from None
+
+
+def of_proxies(file: AppsFile) -> dict[str, Any]:
+    """What `deploy_packages` takes of all that.
+
+    Raises:
+        ScenarioError: As `read`.
+    """
+    return {"http_options": http_of(file), "grpc_options": grpc_of(file), "logging_config": logging_of(file)}
 
 
 def packages_of(file: AppsFile, namespace: str, *, in_task: bool = False) -> tuple[Package, ...]:
@@ -89,8 +111,6 @@ def packages_of(file: AppsFile, namespace: str, *, in_task: bool = False) -> tup
         try:
             of_this = built(wanted, namespace, in_task=in_task)
         except BuildError as error:
-            if error.keys == (LOGGING,) and each.logging_config is None:
-                raise file.problem((LOGGING,), str(error)) from None
             keys = ("applications", index, *(positions.get(str(key), key) for key in error.keys))
             raise file.problem(keys, str(error).partition("\n")[0]) from None
         for prefix in [package.route_prefix for package in of_this if package.route_prefix is not None]:

@@ -63,7 +63,7 @@ def deploy(wanted: DeployAsked) -> None:
             end("KEY=VALUE and --runtime-env are for MODULE:NAME; a file has args and runtime_env of applications", BAD_INPUT)
         packing = asked(_packing)
         file = asked(lambda: packing.read(Path(wanted.target)))
-        options = {"http_options": asked(lambda: packing.http_of(file)), "grpc_options": asked(lambda: packing.grpc_of(file))}
+        options = asked(lambda: packing.of_proxies(file))
         asked(_be_connected)
         packages = asked(lambda: packing.packages_of(file, namespace))
         act = partial(packing.placed, file, packages)

@@ -281,6 +281,7 @@ def deploy_packages(
     prune: bool = False,
     http_options: Mapping[str, Any] | HttpOptions | None = None,
     grpc_options: Mapping[str, Any] | GrpcOptions | None = None,
+    logging_config: Mapping[str, Any] | LoggingConfig | None = None,
     namespace: str,
     journal: str | None = JOURNAL_IN_LOGS,
     expected: str | None = None,
@@ -288,6 +289,7 @@ def deploy_packages(
     """Deploy what was packed, as `run_many`. The process is connected.
 
     Args:
+        http_options, grpc_options, logging_config: Of proxies; None: as they are.
         expected: The revision that is to be in force until then (`Status.revision`); None: any may be.
 
     Raises:
@@ -298,6 +300,7 @@ def deploy_packages(
     http, grpc = chosen(HttpOptions, http_options), chosen(GrpcOptions, grpc_options)
     if grpc is not None:
         grpc = _in_this_jobs_environment(_importable(grpc))
+    logs = as_plain(logging_config_of(logging_config))
     serves_http = http is not None or grpc is not None or any(each.route_prefix is not None for each in packages)
     if serves_http:
         _check_http_can_be_served()
@@ -309,9 +312,11 @@ def deploy_packages(
         ask_at_length(controller, "apply", packages, replace, prune)
     else:
         ask_at_length(controller, "deploy", packages, replace)  # a controller of an older release has this too
-    if http is not None or grpc is not None:
-        before = ask(controller, "proxy_options") or ProxyOptions()
-        _serve_outside(controller, ProxyOptions(http=http or before.http, grpc=grpc or before.grpc), replace=True)
+    before = ask(controller, "proxy_options")
+    if http is not None or grpc is not None or (logs is not None and (serves_http or before is not None)):
+        before = before or ProxyOptions()
+        wanted = ProxyOptions(http=http or before.http, grpc=grpc or before.grpc, logging=logs or before.logging)
+        _serve_outside(controller, wanted, replace=True)
     elif serves_http:
         _serve_outside(controller, ProxyOptions(), replace=False)
     if wait:

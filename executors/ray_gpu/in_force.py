@@ -12,6 +12,7 @@ from executors.apps.said import differing, spec_options
 from executors.deployment_ids import own_name
 from executors.ray_gpu.building import STATIC_PLACEMENT
 from executors.ray_gpu.declaration import ACTOR_OPTIONS, ROUTING_DEFAULTS, ROUTING_OPTIONS
+from executors.ray_gpu.logs.config import from_plain
 from executors.ray_gpu.packing import POLICY
 from executors.ray_gpu.proxies.options import ProxyOptions
 from executors.ray_gpu.ray_deployment import RayDeployment
@@ -34,6 +35,7 @@ def config_of(
         location = http.pop("location", None)
         outside |= {"proxy_location": location} if location is not None else {}
         outside |= {"http_options": http} if http else {}
+        outside |= {"logging_config": _logging(proxies.logging)} if proxies.logging is not None else {}
         if proxies.grpc is not None:
             outside |= {"grpc_options": differing(proxies.grpc, ("sys_path", "runtime_env", *SECRETS))}
     found = [
@@ -77,8 +79,14 @@ def _deployment(application: str, found: RayDeployment) -> dict[str, Any]:
 
 def _of_code(code: Code) -> dict[str, Any]:
     actors = {key: value for key, value in code.actor_options.items() if key in ACTOR_OPTIONS and key != "runtime_env"}
+    logs = {"logging_config": _logging(code.logging)} if code.logging is not None else {}
     threads = {"sync_threads": code.sync_threads} if code.sync_threads != 1 else {}
-    return {**threads, **({"ray_actor_options": actors} if actors else {})}
+    return {**logs, **threads, **({"ray_actor_options": actors} if actors else {})}
+
+
+def _logging(plain: Mapping[str, Any]) -> dict[str, Any]:
+    config = from_plain(plain)
+    return {} if config is None else differing(config)
 
 
 def _static(static: StaticPlacement) -> dict[str, Any]:
