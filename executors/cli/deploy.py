@@ -72,7 +72,8 @@ def deploy(wanted: DeployAsked) -> None:
         asked(lambda: _be_connected(wanted.runtime_env))
         packages = asked(lambda: _of_module(applications, wanted, namespace))
     how = {"replace": wanted.replace, "prune": prune, "namespace": namespace}
-    plan, revision = asked(lambda: act(lambda: _api().plan_packages(packages, **how)))
+    outside = {key: value for key, value in options.items() if key != "logging_config"}
+    plan, revision = asked(lambda: act(lambda: _api().plan_packages(packages, **how, **outside)))
     if not wanted.as_json:
         typer.echo("\n".join(_told(plan)))
     if not wanted.dry_run:

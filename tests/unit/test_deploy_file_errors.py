@@ -47,8 +47,8 @@ def never(*_, **__):
 @pytest.mark.parametrize(
     ("found", "by", "line", "problem"),
     [
-        ("port: 8080", "port: many", 1, "http_options: http option port must be an integer from 1 to 65535, got 'many'"),
-        ("port: 8080", "prot: 8080", 1, "http_options: HttpOptions: no option 'prot'; the options are: "),
+        ("port: 8080", "port: many", 1, "http_options.port: http option port must be an integer from 1 to 65535, got 'many'"),
+        ("port: 8080", "prot: 8080", 1, "http_options.prot: HttpOptions: no option 'prot'; the options are: "),
         (
             "HeadOnly",
             "Nowhere",
@@ -62,7 +62,7 @@ def never(*_, **__):
             "port: 8080}",
             "port: 8080}\nlogging_config: {log_level: LOUD}",
             2,
-            "logging_config: LoggingConfig.log_level must be one of ",
+            "logging_config.log_level: LoggingConfig.log_level must be one of ",
         ),
         (
             "name: two",
@@ -74,7 +74,7 @@ def never(*_, **__):
             "port: 8080}",
             "port: 8080}\ngrpc_options: {grpc_servicer_functions: [a.b], port: 0}",
             2,
-            "grpc_options: gRPC option port must be an integer from 1 to 65535, got 0",
+            "grpc_options.port: gRPC option port must be an integer from 1 to 65535, got 0",
         ),
         (
             "route_prefix: /y",

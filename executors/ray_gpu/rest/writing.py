@@ -130,11 +130,11 @@ class Writer:
             ScenarioError, RankcoreError: As `put`.
         """
         file = packing.of_data(_data(raw), SOURCE)
-        packing.of_proxies(file)
+        outside = {key: value for key, value in packing.of_proxies(file).items() if key != "logging_config"}
 
         def plan() -> tuple[ClusterPlan, str | None]:
             packages = packing.packages_of(file, self._namespace, in_task=True)
-            planned = partial(api.plan_packages, packages, replace=False, prune=True, namespace=self._namespace)
+            planned = partial(api.plan_packages, packages, replace=False, prune=True, namespace=self._namespace, **outside)
             return packing.placed(file, packages, planned)
 
         found, revision = await asyncio.to_thread(plan)
