@@ -95,7 +95,8 @@ def _tell(packages: "tuple[Package, ...]", prune: bool, has_waited: bool, namesp
     wanted = [package.spec.name for package in packages]
     going = [name for name, info in status.deployments.items() if info.status == "DELETING" and name not in wanted]
     for name in (*wanted, *(going if prune else ())):
-        typer.echo(summary(status.deployments[name]))
+        info = status.deployments.get(name)
+        typer.echo(f"{name}  gone" if info is None else summary(info))  # another writer may have deleted it meanwhile
     if not has_waited:
         typer.echo("`rankcore status` shows how that comes on")
 

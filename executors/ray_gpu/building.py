@@ -10,7 +10,7 @@ import attrs
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from executors.loading import LoadError, arguments_for, load_object
+from executors.loading import LoadError, arguments_for, load_object, name_of
 from executors.ray_gpu.api import RunTarget, packages_of
 from executors.ray_gpu.applications import in_order
 from executors.ray_gpu.declaration import OWN_OPTIONS, ROUTING_OPTIONS, SPEC_OPTIONS, Application, Deployment
@@ -142,9 +142,9 @@ def _called(builder: Any, args: Mapping[str, Any]) -> Any:
         return builder(*arguments_for(builder, args))
     except LoadError as error:
         raise BuildError(("args",), str(error)) from error
-    except Exception as error:  # whatever the user's code raises
+    except (Exception, SystemExit) as error:  # whatever the user's code raises
         raise BuildError(
-            ("args",), f"{builder.__name__} raised {type(error).__name__}: {' '.join(str(error).split())}"
+            ("args",), f"{name_of(builder)} raised {type(error).__name__}: {' '.join(str(error).split())}"
         ) from error
 
 
