@@ -37,13 +37,7 @@ def config_of(
     applications: Mapping[str, Application], deployments: Mapping[str, RayDeployment], proxies: ProxyOptions | None
 ) -> dict[str, Any]:
     """All of it, as a file would say it."""
-    outside: dict[str, Any] = {}
-    if proxies is not None:
-        http = _outside(proxies.http)
-        outside["proxy_location"] = http.pop("location", proxies.http.location)
-        outside |= {"http_options": http} if http else {}
-        outside |= {"grpc_options": _outside(proxies.grpc)} if proxies.grpc is not None else {}
-        outside |= {"logging_config": _logging(proxies.logging)} if proxies.logging is not None else {}
+    outside = outside_of(proxies)
     found = [
         application_config(
             name,
@@ -54,6 +48,17 @@ def config_of(
         for name, application in sorted(applications.items())
     ]
     return {**outside, "applications": found}
+
+
+def outside_of(proxies: ProxyOptions | None) -> dict[str, Any]:
+    """What is wanted of proxies; {}: there are none."""
+    if proxies is None:
+        return {}
+    http = _outside(proxies.http)
+    found: dict[str, Any] = {"proxy_location": http.pop("location", proxies.http.location)}
+    found |= {"http_options": http} if http else {}
+    found |= {"grpc_options": _outside(proxies.grpc)} if proxies.grpc is not None else {}
+    return found | ({"logging_config": _logging(proxies.logging)} if proxies.logging is not None else {})
 
 
 def application_config(
