@@ -14,6 +14,10 @@ ARGS_VARIABLE = "RANKCORE_APPLICATION_ARGS"
 """Of local replicas: what a function that returns their application is called with, as JSON."""
 
 
+OURS = ("executors", "rankcore")
+"""Packages whose modules this process runs: two of one class would be two classes."""
+
+
 class LoadError(Exception):
     """It cannot be had; the text says why, in one line."""
 
@@ -53,19 +57,29 @@ def arguments_for(builder: Callable[..., Any], args: Mapping[str, Any]) -> tuple
     parameters = tuple(inspect.signature(builder, eval_str=True).parameters.values())
     if not parameters:
         if args:
-            raise LoadError(f"{builder.__name__} takes none")
+            raise LoadError(f"{name_of(builder)} takes none")
         return ()
     validate = getattr(parameters[0].annotation, "model_validate", None)
     return (validate(dict(args)) if validate is not None else dict(args),)
 
 
+def name_of(builder: Any) -> str:
+    """What a function is called, or the class of an object that can be called."""
+    return str(getattr(builder, "__name__", type(builder).__name__))
+
+
 def forget_modules_of(folder: Path) -> None:
-    """Modules whose files are in a folder, or below, are imported anew when they are asked for."""
+    """Modules whose files are in a folder, or below, are imported anew when they are asked for; ours stay."""
     importlib.invalidate_caches()
     inside = folder.resolve()
     for name, module in tuple(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if name != "__main__" and file is not None and Path(file).resolve().is_relative_to(inside):
+        if (
+            name != "__main__"
+            and name.partition(".")[0] not in OURS
+            and file is not None
+            and Path(file).resolve().is_relative_to(inside)
+        ):
             if not {"site-packages", "dist-packages"} & set(Path(file).parts):
                 del sys.modules[name]
 
@@ -113,9 +127,14 @@ def _guarded(place: str, act: Callable[[], Any]) -> Any:
         raise LoadError(f"{place} cannot be imported: {error}") from error
     except LoadError:
         raise
-    except Exception as error:
-        frame = error.__traceback__
-        while frame is not None and frame.tb_next is not None:
-            frame = frame.tb_next
-        where = f"{frame.tb_frame.f_code.co_filename}:{frame.tb_lineno}" if frame is not None else place
-        raise LoadError(f"{where}: {type(error).__name__}: {' '.join(str(error).split())}") from error
+    except (Exception, SystemExit) as error:
+        raise LoadError(in_one_line(error, place)) from error
+
+
+def in_one_line(error: BaseException, place: str = "") -> str:
+    """Where an error was raised, and what it says."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    where = f"{frame.tb_frame.f_code.co_filename}:{frame.tb_lineno}" if frame is not None else place
+    return f"{where}: {type(error).__name__}: {' '.join(str(error).split())}"

@@ -103,7 +103,7 @@ class AppsFile:
         Raises:
             ScenarioError: It cannot be read, or is of another form.
         """
-        data, lines = parse(read_text(path), str(path))
+        data, lines = parse(read_text(path), str(path), "list of applications")
         return cls(data, str(path), lines)
 
     def problem(self, keys: KeyPath, text: str) -> ScenarioError:

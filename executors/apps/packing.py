@@ -1,22 +1,30 @@
 """From a file of applications that was read to what the controller takes; what is wrong is said with its place in the file."""
 
+import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from executors.apps.file import AppsFile, checked
 from executors.ray_gpu.building import OPTIONS, BuildError, WantedApplication, built
 from executors.ray_gpu.environment import known_fields
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
+from executors.ray_gpu.http.access import KEPT, SECRETS
 from executors.ray_gpu.http.options import HttpOptions
+from executors.ray_gpu.logs.config import logging_config_of
 from executors.ray_gpu.packing import Package
-from executors.ray_gpu.proxies.options import chosen
+from executors.ray_gpu.proxies.options import SERVES_NAMES, chosen
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 T = TypeVar("T")
 LOGGING = "logging_config"
+_OPTION = re.compile(
+    r"(?:http |gRPC |)options? (\w+)|\w+: no option '(\w+)'|\w+: no '(\w+)' given"
+    r"|LoggingConfig\.(\w+)|logging_config has no '(\w+)'"
+)
+"""How errors name an option of proxies."""
 
 
 def read(path: "Path") -> AppsFile:
@@ -37,29 +45,39 @@ def of_data(data: object, source: str) -> AppsFile:
     return checked(AppsFile(data, source), OPTIONS, known_fields())
 
 
-def http_of(file: AppsFile) -> HttpOptions | None:
-    """How proxies are to serve HTTP; None: as they do.
+def of_proxies(file: AppsFile) -> dict[str, Any]:
+    """What `deploy_packages` takes of what the file says of proxies, as it says it: what is in force is added there.
 
     Raises:
         ScenarioError: As `read`.
     """
+    http, grpc = file.config.http, file.config.grpc
+    _checked(file, HttpOptions, http, "http_options")
+    _checked(file, GrpcOptions, grpc, "grpc_options")
     try:
-        return chosen(HttpOptions, file.config.http)
+        logging = logging_config_of(file.config.logging_config)
     except InvalidDeploymentError as error:
-        place = ("proxy_location",) if "option location" in str(error) else ("http_options",)
-        raise file.problem(place, str(error)) from None
+        raise file.problem(_place_of(file, LOGGING, str(error)), str(error)) from None
+    return {"http_options": http, "grpc_options": grpc, "logging_config": logging}
 
 
-def grpc_of(file: AppsFile) -> GrpcOptions | None:
-    """How proxies are to serve gRPC; None: as they do.
-
-    Raises:
-        ScenarioError: As `read`.
-    """
+def _checked(file: AppsFile, kind: type[HttpOptions] | type[GrpcOptions], said: dict[str, Any] | None, block: str) -> None:
+    secrets_apart = said and {key: value for key, value in said.items() if key not in SECRETS or value != KEPT}
     try:
-        return chosen(GrpcOptions, file.config.grpc)
+        chosen(kind, secrets_apart)  # type: ignore[type-var]
     except InvalidDeploymentError as error:
-        raise file.problem(("grpc_options",), str(error)) from None
+        raise file.problem(_place_of(file, block, str(error)), str(error)) from None
+
+
+def _place_of(file: AppsFile, block: str, problem: str) -> tuple[str, ...]:
+    """The option that an error speaks of, where the block has it; else the block."""
+    if "option location" in problem:
+        return ("proxy_location",) if file.config.proxy_location is not None else (block, "location")
+    said: dict[str, Any] = getattr(file.config, block) or {}
+    found = _OPTION.match(problem)
+    name = next((each for each in (found.groups() if found is not None else ()) if each is not None), "")
+    serves = [serves for serves, ours in SERVES_NAMES.get(GrpcOptions, {}).items() if ours == name]
+    return (block, *[each for each in (name, *serves) if each in said][:1])
 
 
 def packages_of(file: AppsFile, namespace: str, *, in_task: bool = False) -> tuple[Package, ...]:
@@ -89,8 +107,6 @@ def packages_of(file: AppsFile, namespace: str, *, in_task: bool = False) -> tup
         try:
             of_this = built(wanted, namespace, in_task=in_task)
         except BuildError as error:
-            if error.keys == (LOGGING,) and each.logging_config is None:
-                raise file.problem((LOGGING,), str(error)) from None
             keys = ("applications", index, *(positions.get(str(key), key) for key in error.keys))
             raise file.problem(keys, str(error).partition("\n")[0]) from None
         for prefix in [package.route_prefix for package in of_this if package.route_prefix is not None]:
@@ -107,6 +123,11 @@ def placed(file: AppsFile, packages: tuple[Package, ...], act: Callable[[], T]) 
     try:
         return act()
     except InvalidDeploymentError as error:
+        if "cannot share port" in str(error):
+            block = "grpc_options" if file.config.grpc is not None else "http_options"
+            raise file.problem(
+                (block, *(("port",) if "port" in (getattr(file.config, block) or {}) else ())), str(error)
+            ) from None
         names = [each.name for each in file.config.applications]
         for package in packages:
             place = "applications", names.index(package.code.app_name)

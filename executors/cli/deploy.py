@@ -63,7 +63,7 @@ def deploy(wanted: DeployAsked) -> None:
             end("KEY=VALUE and --runtime-env are for MODULE:NAME; a file has args and runtime_env of applications", BAD_INPUT)
         packing = asked(_packing)
         file = asked(lambda: packing.read(Path(wanted.target)))
-        options = {"http_options": asked(lambda: packing.http_of(file)), "grpc_options": asked(lambda: packing.grpc_of(file))}
+        options = asked(lambda: packing.of_proxies(file))
         asked(_be_connected)
         packages = asked(lambda: packing.packages_of(file, namespace))
         act = partial(packing.placed, file, packages)
@@ -72,7 +72,8 @@ def deploy(wanted: DeployAsked) -> None:
         asked(lambda: _be_connected(wanted.runtime_env))
         packages = asked(lambda: _of_module(applications, wanted, namespace))
     how = {"replace": wanted.replace, "prune": prune, "namespace": namespace}
-    plan, revision = asked(lambda: act(lambda: _api().plan_packages(packages, **how)))
+    outside = {key: value for key, value in options.items() if key != "logging_config"}
+    plan, revision = asked(lambda: act(lambda: _api().plan_packages(packages, **how, **outside)))
     if not wanted.as_json:
         typer.echo("\n".join(_told(plan)))
     if not wanted.dry_run:
@@ -94,7 +95,8 @@ def _tell(packages: "tuple[Package, ...]", prune: bool, has_waited: bool, namesp
     wanted = [package.spec.name for package in packages]
     going = [name for name, info in status.deployments.items() if info.status == "DELETING" and name not in wanted]
     for name in (*wanted, *(going if prune else ())):
-        typer.echo(summary(status.deployments[name]))
+        info = status.deployments.get(name)
+        typer.echo(f"{name}  gone" if info is None else summary(info))  # another writer may have deleted it meanwhile
     if not has_waited:
         typer.echo("`rankcore status` shows how that comes on")
 

@@ -1,13 +1,12 @@
 """`rankcore run --reload`: what changes in a folder is deployed anew, without an outage; a mistake in it is one line."""
 
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 import typer
 from watchfiles import PythonFilter, watch
 
-from executors.loading import LoadError
+from executors.loading import LoadError, in_one_line
 from rankcore.errors import RankcoreError
 
 
@@ -45,5 +44,5 @@ class Reloading:
             self._deploy(self._folder)
         except (LoadError, RankcoreError) as error:
             typer.echo(f"rankcore: error: {error}; what was deployed last goes on", err=True)
-        except Exception:  # whatever the user's code raises while it is packed
-            typer.echo(f"rankcore: error: {traceback.format_exc(limit=1)}; what was deployed last goes on", err=True)
+        except Exception as error:  # whatever the user's code raises while it is packed
+            typer.echo(f"rankcore: error: {in_one_line(error)}; what was deployed last goes on", err=True)

@@ -61,7 +61,7 @@ class Said:
         return api_of(self.executor)
 
 
-def of_deployment(said: Said, verb: str, name: str, *arguments: object, **options: object) -> None:
+def of_deployment(said: Said, verb: str, name: str, /, *arguments: object, **options: object) -> None:
     """Ask for something of one deployment: scale, update, restart, pause, promote, resume, rollback or retry."""
     found = asked(partial(_meant, name, said))
     asked(lambda: getattr(said.api, verb)(found, *arguments, **options, namespace=said.namespace))

@@ -98,22 +98,17 @@ def start(
     places, env_vars = chosen(MemoryOptions, memory), controller_options_of(controller_options).env_vars
     logs = as_plain(logging_config_of(logging_config))
     if grpc is not None:
-        grpc = _importable(grpc)
+        _importable(grpc)
     if http is not None or grpc is not None or logs is not None:
         _check_http_can_be_served()
-    for protocol, options in (("HTTP", http), ("gRPC", grpc)):
-        if options is not None and (open_door := options.open_door(protocol, options.host, options.port)):
-            LOG.warning("%s", open_door)
+    _warn_of_open_doors(http, grpc)
     connection.connect(start=True)
-    grpc = _in_this_jobs_environment(grpc)
     controller = connection.start_controller(namespace or connection.default_namespace(), journal, env_vars)
     _say_where_journal_is(controller, journal)
     if places is not None:
         ask(controller, "use_memory", places)
     if http is not None or grpc is not None or logs is not None:
-        before = ask(controller, "proxy_options") or ProxyOptions()
-        wanted = ProxyOptions(http=http or before.http, grpc=grpc or before.grpc, logging=logs or before.logging)
-        _serve_outside(controller, wanted, replace=True)
+        _serve_outside(controller, _wanted_outside(ask(controller, "proxy_options"), http, grpc, logs), replace=True)
 
 
 def run(
@@ -281,6 +276,7 @@ def deploy_packages(
     prune: bool = False,
     http_options: Mapping[str, Any] | HttpOptions | None = None,
     grpc_options: Mapping[str, Any] | GrpcOptions | None = None,
+    logging_config: Mapping[str, Any] | LoggingConfig | None = None,
     namespace: str,
     journal: str | None = JOURNAL_IN_LOGS,
     expected: str | None = None,
@@ -288,6 +284,7 @@ def deploy_packages(
     """Deploy what was packed, as `run_many`. The process is connected.
 
     Args:
+        http_options, grpc_options, logging_config: Of proxies; None: as they are.
         expected: The revision that is to be in force until then (`Status.revision`); None: any may be.
 
     Raises:
@@ -295,23 +292,28 @@ def deploy_packages(
         RayExecutorError, TimeoutError: As `run`.
     """
     _check_names([each.code.app_name for each in packages if each.is_ingress])
-    http, grpc = chosen(HttpOptions, http_options), chosen(GrpcOptions, grpc_options)
-    if grpc is not None:
-        grpc = _in_this_jobs_environment(_importable(grpc))
-    serves_http = http is not None or grpc is not None or any(each.route_prefix is not None for each in packages)
+    logs = as_plain(logging_config_of(logging_config))
+    has_options = http_options is not None or grpc_options is not None
+    serves_http = has_options or any(each.route_prefix is not None for each in packages)
     if serves_http:
         _check_http_can_be_served()
     controller = connection.start_controller(namespace, journal)
     _say_where_journal_is(controller, journal)
+    before: ProxyOptions | None = ask(controller, "proxy_options")
+    outside = None  # made before anything is asked for: what is wrong with it is refused with all the rest
+    if has_options or (logs is not None and (serves_http or before is not None)):
+        outside = _wanted_outside(before, http_options, grpc_options, logs)
+        _warn_of_open_doors(
+            outside.http if http_options is not None else None, outside.grpc if grpc_options is not None else None
+        )
     if expected is not None:
         ask_at_length(controller, "apply", packages, replace, prune, expected)
     elif prune or len({each.code.app_name for each in packages}) != 1:
         ask_at_length(controller, "apply", packages, replace, prune)
     else:
         ask_at_length(controller, "deploy", packages, replace)  # a controller of an older release has this too
-    if http is not None or grpc is not None:
-        before = ask(controller, "proxy_options") or ProxyOptions()
-        _serve_outside(controller, ProxyOptions(http=http or before.http, grpc=grpc or before.grpc), replace=True)
+    if outside is not None:
+        _serve_outside(controller, outside, replace=True)
     elif serves_http:
         _serve_outside(controller, ProxyOptions(), replace=False)
     if wait:
@@ -321,7 +323,13 @@ def deploy_packages(
 
 
 def plan_packages(
-    packages: tuple[Package, ...], *, replace: bool, prune: bool, namespace: str
+    packages: tuple[Package, ...],
+    *,
+    replace: bool,
+    prune: bool,
+    namespace: str,
+    http_options: Mapping[str, Any] | HttpOptions | None = None,
+    grpc_options: Mapping[str, Any] | GrpcOptions | None = None,
 ) -> tuple[ClusterPlan, str | None]:
     """What `deploy_packages` would bring, and the revision for which that holds. The process is connected.
 
@@ -337,9 +345,11 @@ def plan_packages(
     except VersionMismatchError:
         raise
     except NotRunningError:  # nothing is deployed yet
+        ProxyOptions().asked(http_options, grpc_options)
         nothing = recover_cluster((), (), at=0.0, epoch=1).state
         return plan_cluster(nothing, wanted_of(packages, prune, 0.0)), revision_of(nothing)
     revision = ask(controller, "revision") if hasattr(controller, "revision") else None  # read first: what follows is as new
+    (ask(controller, "proxy_options") or ProxyOptions()).asked(http_options, grpc_options)
     found: ClusterPlan = ask(controller, "plan", packages, replace, prune)
     return found, revision
 
@@ -506,6 +516,24 @@ def _prefix_of(target: RunTarget) -> str | None:
     return checked_prefix(target.route_prefix)
 
 
+def _wanted_outside(before: ProxyOptions | None, http: object, grpc: object, logs: dict[str, Any] | None) -> ProxyOptions:
+    """What proxies are to serve; with what this process knows of gRPC's services, where they are said.
+
+    Raises:
+        InvalidDeploymentError: As `ProxyOptions.asked`; or a service cannot be imported.
+    """
+    wanted = (before or ProxyOptions()).asked(http, grpc, logs)
+    if grpc is None or wanted.grpc is None:
+        return wanted
+    return attrs.evolve(wanted, grpc=attrs.evolve(_importable(wanted.grpc), runtime_env=of_job()))
+
+
+def _warn_of_open_doors(http: HttpOptions | None, grpc: GrpcOptions | None) -> None:
+    for protocol, options in (("HTTP", http), ("gRPC", grpc)):
+        if options is not None and (open_door := options.open_door(protocol, options.host, options.port)):
+            LOG.warning("%s", open_door)
+
+
 def _importable(options: GrpcOptions) -> GrpcOptions:
     try:
         from executors.ray_gpu.grpc_proxy.capture import methods_of
@@ -514,10 +542,6 @@ def _importable(options: GrpcOptions) -> GrpcOptions:
         raise InvalidDeploymentError(f"gRPC needs more packages: pip install 'rankcore[grpc]' ({error})") from None
     methods_of(options)
     return attrs.evolve(options, sys_path=tuple(os.path.abspath(path) for path in sys.path))
-
-
-def _in_this_jobs_environment(options: GrpcOptions | None) -> GrpcOptions | None:
-    return attrs.evolve(options, runtime_env=of_job()) if options is not None else None
 
 
 def _check_http_can_be_served() -> None:

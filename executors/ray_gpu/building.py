@@ -10,7 +10,7 @@ import attrs
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from executors.loading import LoadError, arguments_for, load_object
+from executors.loading import LoadError, arguments_for, load_object, name_of
 from executors.ray_gpu.api import RunTarget, packages_of
 from executors.ray_gpu.applications import in_order
 from executors.ray_gpu.declaration import OWN_OPTIONS, ROUTING_OPTIONS, SPEC_OPTIONS, Application, Deployment
@@ -26,8 +26,14 @@ STATIC_PLACEMENT = "static_placement"
 NOT_IN_FILES = {"name", "_placement_info"}
 OPTIONS = tuple(sorted({*SPEC_OPTIONS, *ROUTING_OPTIONS, *OWN_OPTIONS, *SERVE_OPTIONS, STATIC_PLACEMENT} - NOT_IN_FILES))
 """What a file may say of a deployment."""
-OF_APPLICATION = (("route_prefix ", ("route_prefix",)), ("the application's name ", ("name",)))
+OF_APPLICATION = (
+    ("route_prefix ", ("route_prefix",)),
+    ("the application's name ", ("name",)),
+    *((words, ("logging_config",)) for words in ("LoggingConfig.", "logging_config ")),
+)
 """What errors of an application itself begin with, and its keys."""
+OWNERS = {STATIC_PLACEMENT: STATIC_PLACEMENT, "Residency": "residency", "LoggingConfig": "logging_config"}
+"""Options that are mappings, by what errors of them begin with."""
 RESIDENCY_OPTIONS = tuple(field.name for field in attrs.fields(Residency))
 
 
@@ -97,9 +103,10 @@ def _build(wanted: WantedApplication, namespace: str) -> tuple[Package, ...]:
     for name in wanted.deployments:
         if name not in named:
             raise BuildError(("deployments",), not_one("deployment", name, (), named))
-    changed = {id(each): _with_options(_logging(each.deployment, wanted), name, wanted) for name, each in named.items()}
+    changed = {id(each): _with_options(each.deployment, name, wanted) for name, each in named.items()}
     origin = Origin(wanted.import_path, wanted.args, wanted.runtime_env)
-    target = RunTarget(_with_deployments(application, changed, {}), wanted.name, wanted.route_prefix, origin=origin)
+    whole = _with_deployments(application, changed, {})
+    target = RunTarget(whole, wanted.name, wanted.route_prefix, logging_config=wanted.logging_config, origin=origin)
     try:
         return packages_of(target, namespace)[0]
     except RankcoreError as error:
@@ -108,7 +115,7 @@ def _build(wanted: WantedApplication, namespace: str) -> tuple[Package, ...]:
 
 def _imported(wanted: WantedApplication) -> Application:
     try:
-        found = load_object(wanted.import_path, "module:name, such as my_package.models:app")
+        found = load_object(_with_colon(wanted.import_path), "module:name, such as my_package.models:app")
         if not isinstance(found, (Application, Deployment)) and callable(found):
             found = _called(found, wanted.args)
         elif wanted.args:
@@ -124,24 +131,21 @@ def _imported(wanted: WantedApplication) -> Application:
     return found
 
 
+def _with_colon(import_path: str) -> str:
+    """Ray Serve takes `module.name` too."""
+    module, dot, name = import_path.rpartition(".")
+    return f"{module}:{name}" if dot and ":" not in import_path else import_path
+
+
 def _called(builder: Any, args: Mapping[str, Any]) -> Any:
     try:
         return builder(*arguments_for(builder, args))
     except LoadError as error:
         raise BuildError(("args",), str(error)) from error
-    except Exception as error:  # whatever the user's code raises
+    except (Exception, SystemExit) as error:  # whatever the user's code raises
         raise BuildError(
-            ("args",), f"{builder.__name__} raised {type(error).__name__}: {' '.join(str(error).split())}"
+            ("args",), f"{name_of(builder)} raised {type(error).__name__}: {' '.join(str(error).split())}"
         ) from error
-
-
-def _logging(deployment: Deployment, wanted: WantedApplication) -> Deployment:
-    if wanted.logging_config is None or deployment.settings.get("logging_config") is not None:
-        return deployment
-    try:
-        return deployment.options(logging_config=dict(wanted.logging_config))
-    except RankcoreError as error:
-        raise BuildError(("logging_config",), str(error)) from error
 
 
 def _with_options(deployment: Deployment, name: str, wanted: WantedApplication) -> Deployment:
@@ -229,7 +233,7 @@ def _placed(error: RankcoreError, deployments: Mapping[str, Mapping[str, Any]]) 
 
 def _keys_of(text: str) -> Iterable[str]:
     first = text.partition(" ")[0].partition("[")[0].rstrip(":")
-    if first.partition(".")[0] in (STATIC_PLACEMENT, "Residency"):
-        yield first.partition(".")[0].lower()
+    if (owner := first.partition(".")[0]) in OWNERS:
+        yield OWNERS[owner]
     else:
         yield first.rpartition(".")[2]

@@ -39,7 +39,6 @@ from executors.ray_gpu.stray_replicas import StrayReplicas
 from executors.ray_gpu.user_code import Code
 from executors.ray_gpu.worker.workers import WorkersOnRay
 from executors.ray_gpu.world import World, persist
-from executors.revisions import check_revision
 from rankcore.cluster import ClusterState
 from rankcore.cluster.events import ClusterEvent
 from rankcore.cluster.names import DeploymentId
@@ -225,23 +224,22 @@ class ClusterOnRay:
         self._look()
 
     async def request_with_code(
-        self, event: ClusterEvent, codes: Mapping[DeploymentId, Code], expected: str | None = None
+        self, event: ClusterEvent, codes: Mapping[DeploymentId, Code], still: Callable[[], None] = lambda: None
     ) -> None:
         """The same, for deployments of which a version of the user's code is to be stored before.
 
         Args:
-            expected: The revision that is to be in force until then; None: any may be.
+            still: Raises where it is not to be any more; called right before.
 
         Raises:
-            ConflictError: Another one is; nothing has changed.
-            RankcoreError: The machine refuses it; nothing has changed.
+            RankcoreError: That, or the machine refuses it; nothing has changed.
         """
         await self.until_gone(each for each in codes if each in self.deployments and self.deployments[each].is_gone)
         async with self._code_lock:
             self.loop.check(event)
             for code in codes.values():
                 await self._world.call(self._world.checkpoint.put_code, code)
-            check_revision(self.state, expected)  # others are heard while code is stored
+            still()  # others are heard while code is stored
             self._deliver(event)
             for deployment, code in codes.items():
                 if deployment not in self.deployments:

@@ -23,7 +23,7 @@ from executors.ray_gpu.deployment_info import info_of
 from executors.ray_gpu.environment import hold, refer_to, uploaded
 from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError, UnknownNameError, not_one
 from executors.ray_gpu.ids_on_ray import renamed_id
-from executors.ray_gpu.in_force import config_of
+from executors.ray_gpu.in_force import config_of, outside_of
 from executors.ray_gpu.journal_place import open_journal
 from executors.ray_gpu.membership import Membership
 from executors.ray_gpu.messages import DeploymentNews, Ingress, LoadReport, Routes, Seen, Version, WatchQuestion
@@ -144,7 +144,7 @@ class Controller:
             RankcoreError: A spec is not allowed here. Likewise.
         """
         async with self._deploying:  # two applications at once could both find a name free
-            check_revision(self._cluster.state, expected)
+            self._check_revision(expected)
             for package in packages:
                 self._check_name(package, replace)
             await self._world.call(refer_to, frozenset().union(*(uploaded(environment_of(each.code)) for each in packages)))
@@ -167,7 +167,7 @@ class Controller:
 
     async def revision(self) -> str:
         """Of what users want, for `apply`."""
-        return revision_of(self._cluster.state)
+        return self._revision()
 
     async def notes(self, after: int) -> Notes:
         """What was decided after the note of this number of this epoch."""
@@ -220,10 +220,17 @@ class Controller:
     async def _deploy(self, packages: "tuple[Package, ...]", prune: bool, expected: str | None) -> None:
         wanted, event = self._wanted(packages, prune)
         try:
-            await self._cluster.request_with_code(event, {each.spec.name: each.code for each in wanted}, expected)
+            codes = {each.spec.name: each.code for each in wanted}
+            await self._cluster.request_with_code(event, codes, lambda: self._check_revision(expected))
         except RankcoreError as error:
             self._check_prefix(error)
             raise
+
+    def _revision(self) -> str:
+        return revision_of(self._cluster.state, outside_of(self._proxies.options))
+
+    def _check_revision(self, expected: str | None) -> None:
+        check_revision(self._cluster.state, expected, outside_of(self._proxies.options))
 
     def _check_prefix(self, error: RankcoreError) -> None:
         """Say in the words of users what the machine has refused."""
@@ -489,7 +496,7 @@ class Controller:
             cordons=tuple(cordons.report(each, nodes.get(each), there.values()) for each in sorted(cordons.nodes)),
             left_alone=self._cluster.left_alone,
             memory=memory_of(self._cluster.state),
-            revision=revision_of(self._cluster.state),
+            revision=self._revision(),
             routes={each.route_prefix: name for name, each in self._cluster.state.applications.items() if each.route_prefix},
         )
 

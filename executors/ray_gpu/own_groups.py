@@ -40,6 +40,8 @@ def group_wanted(settings: Mapping[str, Any], actor_options: Mapping[str, Any]) 
     for option in NOT_WITH:
         if settings.get(option) is not None:
             raise InvalidDeploymentError(f"placement_group_bundles cannot be had with {option}: both say where replicas are")
+    if labels is not None and (isinstance(labels, (str, Mapping)) or not isinstance(labels, Sequence)):
+        raise InvalidDeploymentError(f"{OPTIONS[2]} must be a list of dicts of labels, got {labels!r:.80}")
     selectors = list(labels or ())
     if len(selectors) == 1:
         selectors *= len(bundles)

@@ -16,7 +16,7 @@ from executors.ray_gpu import environment
 from executors.ray_gpu.declaration import ANY_NUMBER, ROUTING_DEFAULTS, ROUTING_OPTIONS, Application, Deployment, option_of
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.extras import RayExtras
-from executors.ray_gpu.logs.config import as_plain, logging_config_of
+from executors.ray_gpu.logs.config import UNASKED, as_plain, logging_config_of
 from executors.ray_gpu.own_groups import group_wanted
 from executors.ray_gpu.process import CAPTURE_CHILD_TASKS
 from executors.ray_gpu.replica import Replica
@@ -131,8 +131,9 @@ def pack(
     weights = residency.measured() if residency is not None else None
     blob = _pickle(deployment, args, dict(kwargs))
     own_logging = deployment.settings.get("logging_config")
-    logs = as_plain(logging_config_of(logging if own_logging is None else own_logging))
-    version = deployment.settings.get("version")
+    asked_logging = logging_config_of(logging if own_logging is None else own_logging)
+    logs = as_plain(asked_logging if asked_logging != UNASKED else None)  # one version, whether said or not
+    version = said_version = deployment.settings.get("version")
     if version is None:
         declared = weights.declared.encode() if weights is not None else b""
         declared += repr(sorted(logs.items())).encode() if logs is not None else b""
@@ -152,6 +153,8 @@ def pack(
         weights=weights.spec.weights if weights is not None else "",
         weights_contents=weights.contents if weights is not None else None,
         logging=logs,
+        version_said=said_version is not None,
+        runtime_env_said=dict((deployment.settings.get("ray_actor_options") or {}).get("runtime_env") or {}) or None,
     )
     autoscaling = autoscaling_of(deployment)
     return Package(

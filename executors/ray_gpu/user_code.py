@@ -55,6 +55,8 @@ class Code:
         weights: The path of its weights, where they may be COLD; "": it has none such.
         weights_contents: The contents that they must have; None: nobody has looked at them.
         logging: How replicas log, as `logs.config.as_plain` has it; None: nobody has said.
+        version_said: Whether the user has named the version; else it follows from the code.
+        runtime_env_said: What the user has said of it for this deployment; the whole one is among the `actor_options`.
     """
 
     deployment: str
@@ -70,6 +72,8 @@ class Code:
     weights: str = ""
     weights_contents: str | None = None
     logging: dict[str, Any] | None = None
+    version_said: bool = False
+    runtime_env_said: dict[str, Any] | None = None
 
 
 class UserCode:

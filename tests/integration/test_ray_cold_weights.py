@@ -258,10 +258,12 @@ def test_a_file_brings_the_cluster_to_what_it_says_and_the_same_again_changes_no
     eventually(lambda: sorted(serve.status().deployments) == ["one/one", "two/two"], "the others are gone")
 
     (folder / "apps.yaml").write_text("applications: []\n")
-    assert rankcore("deploy", "apps.yaml", "--dry-run").stdout == "nothing would change\n", "nothing is said of others"
+    assert rankcore("deploy", "apps.yaml", "--no-prune", "--dry-run").stdout == "nothing would change\n", (
+        "nothing is said of others"
+    )
     planned = rankcore("deploy", "apps.yaml", "--prune", "--dry-run").stdout.splitlines()
     assert [line.split()[:2] for line in planned] == [["deleted", "one/one:"], ["deleted", "two/two:"]]
-    none = rankcore("deploy", "apps.yaml", "--prune")
+    none = rankcore("deploy", "apps.yaml")
     assert none.exit_code == 0, none.stderr
     eventually(lambda: not serve.status().deployments, "all are gone")
 

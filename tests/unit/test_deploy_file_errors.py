@@ -47,8 +47,8 @@ def never(*_, **__):
 @pytest.mark.parametrize(
     ("found", "by", "line", "problem"),
     [
-        ("port: 8080", "port: many", 1, "http_options: http option port must be an integer from 1 to 65535, got 'many'"),
-        ("port: 8080", "prot: 8080", 1, "http_options: HttpOptions: no option 'prot'; the options are: "),
+        ("port: 8080", "port: many", 1, "http_options.port: http option port must be an integer from 1 to 65535, got 'many'"),
+        ("port: 8080", "prot: 8080", 1, "http_options.prot: HttpOptions: no option 'prot'; the options are: "),
         (
             "HeadOnly",
             "Nowhere",
@@ -58,6 +58,36 @@ def never(*_, **__):
         ("/y", "/x/", 9, "applications[1].route_prefix: expected one that application 'one' does not have, found '/x'"),
         ("/y", "y", 9, "applications[1].route_prefix: route_prefix must be a path such as '/' or '/llm', got 'y'"),
         ("name: two", "name: t/o", 7, "applications[1].name: the application's name must be"),
+        (
+            "port: 8080}",
+            "port: 8080}\nlogging_config: {log_level: LOUD}",
+            2,
+            "logging_config.log_level: LoggingConfig.log_level must be one of ",
+        ),
+        (
+            "name: two",
+            "name: two\n    logging_config: {encodings: JSON}",
+            8,
+            "applications[1].logging_config: logging_config has no 'encodings'; there are: ",
+        ),
+        (
+            "port: 8080}",
+            "port: 8080}\ngrpc_options: {grpc_servicer_functions: [a.b], port: 0}",
+            2,
+            "grpc_options.port: gRPC option port must be an integer from 1 to 65535, got 0",
+        ),
+        (
+            "route_prefix: /y",
+            "deployments: [{name: f, static_placement: {replica_bundle_mapping: {0: [0]}}}]",
+            9,
+            "applications[1].deployments[0].static_placement: static_placement.placement_group must be the name of a ",
+        ),
+        (
+            "route_prefix: /y",
+            "deployments: [{name: f, logging_config: {log_level: LOUD}}]",
+            9,
+            "applications[1].deployments[0].logging_config: LoggingConfig.log_level must be one of ",
+        ),
     ],
 )
 def test_it_is_one_line_with_key_and_line(text, tmp_path, monkeypatch, capsys, dry_run, found, by, line, problem):

@@ -65,6 +65,20 @@ def test_the_same_file_again_is_the_same_packages(module):
     assert [each.entry_spec for each in first] == [each.entry_spec for each in again]
 
 
+def test_an_application_logs_as_the_file_says_and_a_deployment_as_is_said_of_it_itself(module):
+    options = {"Other": {"logging_config": {"log_level": "ERROR"}}}
+    found = by_name(built(wanted(f"{module}:app", options, logging_config={"log_level": "DEBUG"}), "test"))
+    assert {name: each.code.logging["log_level"] for name, each in found.items()} == {
+        "shop/Chat": "DEBUG",
+        "shop/Other": "ERROR",
+    }
+
+
+@pytest.mark.parametrize("of_name", [".app", ":app"])
+def test_an_import_path_may_have_a_dot_before_the_name(module, of_name):
+    assert "shop/Chat" in by_name(built(wanted(module + of_name), "test"))
+
+
 def test_a_builder_has_its_args(module):
     (package,) = built(wanted(f"{module}:make", args={"size": 5}), "test")
     assert package.spec.target_replicas == 5

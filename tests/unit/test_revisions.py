@@ -1,10 +1,15 @@
 """A revision names what users want: who writes by what has been read is refused once another writer came first."""
 
+import attrs
 import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
 from executors.ray_gpu.errors import ConflictError
+from executors.ray_gpu.grpc_proxy.options import GrpcOptions
+from executors.ray_gpu.http.options import HttpOptions
+from executors.ray_gpu.in_force import outside_of
+from executors.ray_gpu.proxies.options import ProxyOptions
 from executors.revisions import check_revision, revision_of
 from rankcore.autoscaling import AutoscalingSpec
 from rankcore.cluster.events import DeletionRequested, ScaleRequested
@@ -34,6 +39,24 @@ def test_the_same_wish_has_the_same_revision_and_any_other_has_another() -> None
     assert revision_of(cluster.state) == before
     cluster.tell(DeletionRequested(applications=("a",), at=2.0))
     assert revision_of(cluster.state) not in {*seen, before}
+
+
+def test_what_proxies_serve_is_a_part_of_it_and_their_secrets_are_not() -> None:
+    state = Cluster().state
+    token, http = "0123456789abcdef", HttpOptions(port=8001, bearer_token="a-0123456789abcdef")
+    wanted = [
+        None,
+        ProxyOptions(),
+        ProxyOptions(http=HttpOptions(port=8001)),
+        ProxyOptions(http=http),
+        ProxyOptions(grpc=GrpcOptions(servicer_functions=("a.b",))),
+        ProxyOptions(logging={"log_level": "DEBUG"}),
+    ]
+    found = [revision_of(state, outside_of(each)) for each in wanted]
+    assert len(set(found)) == len(wanted)
+    assert revision_of(state, outside_of(ProxyOptions(http=attrs.evolve(http, bearer_token=token)))) == found[3]
+    with pytest.raises(ConflictError):
+        check_revision(state, found[0], outside_of(wanted[1]))
 
 
 def test_what_the_load_decides_is_no_writer() -> None:

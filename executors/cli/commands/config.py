@@ -17,7 +17,8 @@ def config(
     """Print what is in force, as a file of applications: to be kept, changed, and deployed again.
 
     Each option is as it was wanted last, by a file, in Python or by a command such as `rankcore scale`. What is as it is
-    by default is left out, and so are passwords and tokens. Deploying what is printed changes nothing.
+    by default is left out. In the place of a password or a token is (kept), which a deploy takes for the one in force. The
+    same code deployed from the same place by what is printed changes no replica.
 
     \b
       rankcore config > apps.yaml

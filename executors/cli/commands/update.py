@@ -45,6 +45,15 @@ def update(
     Exit status: 0 taken, 2 bad input, nothing has that name, several deployments have it, or nothing runs.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     choose(executor, address)
+    from executors.cli.asked import BAD_INPUT, end
     from executors.cli.verbs import Said, of_deployment
 
-    of_deployment(Said(namespace, executor, as_json), "update", name, **dict(settings))  # type: ignore[arg-type]
+    options: dict[str, Any] = {}
+    said: Any = settings  # pairs, by the parser
+    for option, value in said:
+        if option in options:
+            end(f"expected {option}=VALUE once, found it again", BAD_INPUT)
+        if option in ("name", "namespace"):  # arguments of the function that is asked
+            end(f"expected an option of a deployment that can be changed, found {option!r}", BAD_INPUT)
+        options[option] = value
+    of_deployment(Said(namespace, executor, as_json), "update", name, **options)

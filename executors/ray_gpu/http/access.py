@@ -12,6 +12,10 @@ import attrs
 from executors.ray_gpu.errors import InvalidDeploymentError
 
 TOKEN_MIN = 16
+SECRETS = ("bearer_token", "ssl_keyfile_password")
+"""Options, also of HTTP alone, that nothing prints."""
+KEPT = "(kept)"
+"""What stands for a secret in the place of itself: the one that is in force. No token is so short."""
 
 
 @attrs.frozen(kw_only=True)

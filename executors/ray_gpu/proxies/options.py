@@ -7,10 +7,14 @@ import attrs
 
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
+from executors.ray_gpu.http.access import KEPT, SECRETS, AccessOptions
 from executors.ray_gpu.http.options import HttpOptions
 from executors.ray_gpu.messages import across_releases
 from executors.ray_gpu.serve_options import fields_of
 from executors.ray_gpu.worker.options import MemoryOptions
+
+OF_KEYFILE = "ssl_keyfile_password"
+"""The secret that goes with a file."""
 
 T = TypeVar("T", HttpOptions, GrpcOptions, MemoryOptions)
 
@@ -52,6 +56,27 @@ def _in_our_words(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
     return {renamed.get(name, name): value for name, value in left.items()}
 
 
+def _with_what_stays(given: object, before: AccessOptions | None) -> object:
+    """What a user says, and what holds on where a mapping leaves it out."""
+    if not isinstance(given, Mapping):
+        return given
+    if set(given) == {"location"} and isinstance(before, HttpOptions):
+        return attrs.evolve(before, location=given["location"])
+    said = {key: value for key, value in given.items() if key != "location" or value is not None}
+    if isinstance(before, HttpOptions):
+        said.setdefault("location", before.location)
+    for name in SECRETS:
+        now = getattr(before, name, None)
+        stays = now is not None and (name != OF_KEYFILE or said.get("ssl_keyfile") == getattr(before, "ssl_keyfile", None))
+        if said.get(name, KEPT if stays else None) == KEPT:
+            if now is None:
+                raise InvalidDeploymentError(
+                    f"option {name} must be the secret itself: none is in force that {KEPT} could name"
+                )
+            said[name] = now
+    return said
+
+
 @across_releases
 @attrs.frozen(kw_only=True)
 class ProxyOptions:
@@ -73,6 +98,22 @@ class ProxyOptions:
     def __attrs_post_init__(self) -> None:
         if self.grpc is not None and self.grpc.port == self.http.port:
             raise InvalidDeploymentError(f"HTTP and gRPC cannot share port {self.http.port}: give one of them another")
+
+    def asked(self, http: object = None, grpc: object = None, logging: dict[str, Any] | None = None) -> "ProxyOptions":
+        """What proxies are to serve once this is wanted of them too.
+
+        None leaves a protocol as it is. A mapping says all of one but where proxies are and its secrets, and options as such
+        all: whoever leaves a token out of a mapping, since it is nowhere printed, opens no door. None in the place of a
+        secret takes it away.
+
+        Raises:
+            InvalidDeploymentError: As `chosen`; or both have one port; or there is no secret in the place of `KEPT`.
+        """
+        return ProxyOptions(
+            http=chosen(HttpOptions, _with_what_stays(http, self.http)) or self.http,
+            grpc=chosen(GrpcOptions, _with_what_stays(grpc, self.grpc)) or self.grpc,
+            logging=logging if logging is not None else self.logging,
+        )
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> "ProxyOptions":

@@ -88,7 +88,7 @@ class Writer:
             ScenarioError, RankcoreError: The body is not what it may be. Likewise.
         """
         file = packing.of_data(_data(raw), SOURCE)
-        http, grpc = packing.http_of(file), packing.grpc_of(file)
+        of_proxies = packing.of_proxies(file)
         arrived = self._written
         async with self._one_config:
             is_again = self._last is not None and self._last[0] == raw
@@ -100,7 +100,7 @@ class Writer:
 
             def deploy() -> None:
                 packages = packing.packages_of(file, self._namespace, in_task=True)
-                how: dict[str, Any] = {"http_options": http, "grpc_options": grpc, "expected": expected}
+                how: dict[str, Any] = {**of_proxies, "expected": expected}
                 done = partial(api.deploy_packages, packages, wait=False, prune=True, namespace=self._namespace, **how)
                 packing.placed(file, packages, done)
 
@@ -130,12 +130,11 @@ class Writer:
             ScenarioError, RankcoreError: As `put`.
         """
         file = packing.of_data(_data(raw), SOURCE)
-        packing.http_of(file)
-        packing.grpc_of(file)
+        outside = {key: value for key, value in packing.of_proxies(file).items() if key != "logging_config"}
 
         def plan() -> tuple[ClusterPlan, str | None]:
             packages = packing.packages_of(file, self._namespace, in_task=True)
-            planned = partial(api.plan_packages, packages, replace=False, prune=True, namespace=self._namespace)
+            planned = partial(api.plan_packages, packages, replace=False, prune=True, namespace=self._namespace, **outside)
             return packing.placed(file, packages, planned)
 
         found, revision = await asyncio.to_thread(plan)

@@ -66,14 +66,17 @@ class Lines:
         return line_at(self.text, at)
 
 
-def parse(text: str, source: str) -> tuple[Any, Lines]:
+def parse(text: str, source: str, what: str = "scenario") -> tuple[Any, Lines]:
     """The data, which is the caller's to change, and the lines of its key paths.
+
+    Args:
+        what: What one document is, for errors.
 
     Raises:
         ScenarioError: It is no YAML of the kind that scenarios are written in.
     """
     check_letters(text, source)
-    root = _Composer(text, source).compose()
+    root = _Composer(text, source, what).compose()
     return _unshared(root.data), Lines(text, root)
 
 
@@ -111,9 +114,10 @@ class _Open:
 class _Composer:
     """Builds the nodes of one document from the events of the parser, without recursion and within the limits."""
 
-    def __init__(self, text: str, source: str) -> None:
+    def __init__(self, text: str, source: str, what: str) -> None:
         self._text = text
         self._source = source
+        self._what = what
         self._open: list[_Open] = []
         self._anchors: dict[str, _Node] = {}
         self._root: _Node | None = None
@@ -136,7 +140,7 @@ class _Composer:
             if handler is not None:
                 handler(event)
         if self._root is None:
-            raise self._error("expected a scenario, found an empty file", 0)
+            raise self._error(f"expected a {self._what}, found an empty file", 0)
         return self._root
 
     def _events(self) -> Iterator[Any]:
@@ -153,7 +157,7 @@ class _Composer:
     def _on_document(self, event: Any) -> None:
         self._documents += 1
         if self._documents > 1:
-            raise self._error("expected one scenario in a file, found a second document", event.start_mark.index)
+            raise self._error(f"expected one {self._what} in a file, found a second document", event.start_mark.index)
 
     def _on_start(self, event: Any) -> None:
         at = event.start_mark.index
