@@ -207,12 +207,7 @@ async def _of_replicas(verb: str, asked: RestRequest) -> Response:
 
 
 async def _delete(asked: RestRequest) -> Response:
-    name = asked.path["application_name"]
-    if "deployment_name" in asked.path:
-        name = deployment_id(name, asked.path["deployment_name"])
-    elif name not in (await asked.view.look()).status.applications:
-        raise Problem(404, f"application: there is no {name!r:.80}", "application")
-    await asked.writer.delete(name)
+    await asked.writer.delete(asked.path["application_name"], asked.path.get("deployment_name"))
     return answered({}, 202)
 
 
