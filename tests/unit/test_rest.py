@@ -31,6 +31,11 @@ from rankcore import DeploymentStatus, ReplicaRank, ReplicaState
 
 APPLICATIONS = "/api/serve/applications/"
 SCALE = "/api/v1/applications/shop/deployments/Chat/scale"
+UPDATE = SCALE.replace("scale", "update")
+
+
+def nested(depth):
+    return b"[" * depth + b"]" * depth
 
 
 def status_of(journal=None, state=DeploymentStatus.HEALTHY, revision="r1", app_name="shop"):
@@ -193,6 +198,18 @@ def test_whoever_has_written_reads_what_came_of_it(scaled):
     [
         ("POST", SCALE, b"{", 422, "body"),
         ("POST", SCALE, b"[]", 422, "body"),
+        ("POST", SCALE, b'{"target_num_replicas": "\xff"}', 422, "body"),
+        ("POST", SCALE, b'{"target_num_replicas": 1, "target_num_replicas": 9}', 422, "target_num_replicas"),
+        ("POST", UPDATE, {"options": {"namespace": "x"}}, 422, None),
+        ("POST", UPDATE, {"options": {"name": "x"}}, 422, None),
+        ("POST", UPDATE, b'{"options": {"user_config": %s}}' % nested(39), 422, "body"),
+        ("POST", UPDATE, b'{"options": {"user_config": %s}}' % nested(100_000), 422, "body"),
+        ("PUT", APPLICATIONS, b'{"applications": %s}' % nested(100_000), 422, "body"),
+        ("PUT", APPLICATIONS, b'{"applications": [{"import_path": "a:b", "args": {"a": 1, "a": 2}}]}', 422, "a"),
+        ("PUT", APPLICATIONS, '{"applications": []}'.encode("utf-16"), 422, "body"),
+        ("GET", "/api/v1/journal?after=zz", b"", 422, "after"),
+        ("GET", "/api/v1/journal?after=-5-0", b"", 422, "after"),
+        ("GET", "/api/v1/notes?after=zz", b"", 422, "after"),
         ("POST", SCALE, {"target_num_replicas": "3"}, 422, "target_num_replicas"),
         ("POST", SCALE, {"target_num_replicas": -1}, 422, "target_num_replicas"),
         ("POST", SCALE, {"target_num_replicas": 1, "target": 1}, 422, "target"),
@@ -215,6 +232,13 @@ def test_bad_input_is_one_line_with_its_field_and_nobody_else_sees_it(scaled, mo
     assert (found, said.get("field"), scaled) == (status, field, [])
     assert "\n" not in said["error"]
     assert field is None or field in said["error"]
+
+
+def test_a_body_may_be_as_deep_as_a_file(monkeypatch):
+    found = []
+    monkeypatch.setattr(changing, "_change", lambda *given: found.append(given))
+    assert ask("POST", UPDATE, b'{"options": {"user_config": %s}}' % nested(38))[0] == 200
+    assert len(found) == 1
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ OF_DEPLOYMENT: dict[str, tuple[type[Any], Callable[..., Any]]] = {
     "rollback": (bodies.EmptyBody, lambda name, said, ns: changing.rollback(name, namespace=ns)),
     "retry": (bodies.RetryBody, lambda name, said, ns: changing.retry(name, ranks=said.ranks, namespace=ns)),
     "evict": (bodies.EvictBody, lambda name, said, ns: changing.evict(name, keep=said.keep, namespace=ns)),
-    "update": (bodies.UpdateBody, lambda name, said, ns: changing.update(name, namespace=ns, **said.options)),
+    "update": (bodies.UpdateBody, lambda name, said, ns: changing.update_options(name, said.options, namespace=ns)),
 }  # fmt: skip
 """What can be asked of a deployment: its body, and what does it."""
 OF_NODE: dict[str, tuple[type[Any], Callable[..., Any]]] = {
