@@ -80,15 +80,19 @@ def _place_of(file: AppsFile, block: str, problem: str) -> tuple[str, ...]:
     return (block, *[each for each in (name, *serves) if each in said][:1])
 
 
-def packages_of(file: AppsFile, namespace: str, *, in_task: bool = False) -> tuple[Package, ...]:
+def packages_of(
+    file: AppsFile, namespace: str, *, in_task: bool = False, timeout_s: float | None = None
+) -> tuple[Package, ...]:
     """What is sent of its applications. The process is connected.
 
     Args:
         in_task: Whether users' code is imported in tasks on the cluster, and never here; else where an application has a
             `runtime_env` alone.
+        timeout_s: So long each application may take where a task does it; None: as long as it takes.
 
     Raises:
         ScenarioError: As `read`.
+        TimeoutError: It takes longer; the task is ended.
     """
     packages: list[Package] = []
     taken: dict[str, str] = {}
@@ -105,7 +109,7 @@ def packages_of(file: AppsFile, namespace: str, *, in_task: bool = False) -> tup
             deployments=dict(zip(positions, options, strict=True)),
         )
         try:
-            of_this = built(wanted, namespace, in_task=in_task)
+            of_this = built(wanted, namespace, in_task=in_task, timeout_s=timeout_s)
         except BuildError as error:
             keys = ("applications", index, *(positions.get(str(key), key) for key in error.keys))
             raise file.problem(keys, str(error).partition("\n")[0]) from None

@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 import ray
 
-from executors.deployment_ids import DEFAULT_APPLICATION, deployment_id, problem_of
+from executors.deployment_ids import DEFAULT_APPLICATION, deployment_id, problem_of, split
 from executors.notes_followed import followed
 from executors.ray_gpu import connection, names
 from executors.ray_gpu.applications import packages_in
@@ -27,9 +27,12 @@ from executors.ray_gpu.environment import of_job
 from executors.ray_gpu.errors import (
     DeploymentFailedError,
     InvalidDeploymentError,
+    NoAnswerError,
     NotInReplicaError,
     NotRunningError,
+    UnknownNameError,
     VersionMismatchError,
+    not_one,
 )
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.ingress import APP
@@ -57,6 +60,8 @@ ANSWER_S = 5.0
 START_PROXIES_S = 60.0
 """How long the first proxies may take to come up before it is said that they have not."""
 
+DELETING_LOOK_S = 0.05
+"""So often it is looked whether a deletion has begun."""
 JOURNAL_IN_LOGS = ""
 """Where the journal goes by default: in this user's private folder on the controller's node."""
 
@@ -280,12 +285,15 @@ def deploy_packages(
     namespace: str,
     journal: str | None = JOURNAL_IN_LOGS,
     expected: str | None = None,
-) -> None:
+) -> str | None:
     """Deploy what was packed, as `run_many`. The process is connected.
 
     Args:
         http_options, grpc_options, logging_config: Of proxies; None: as they are.
         expected: The revision that is to be in force until then (`Status.revision`); None: any may be.
+
+    Returns:
+        The revision that this has brought; None: the controller did not say.
 
     Raises:
         ConflictError: Another writer came first. Nothing was deployed.
@@ -306,20 +314,23 @@ def deploy_packages(
         _warn_of_open_doors(
             outside.http if http_options is not None else None, outside.grpc if grpc_options is not None else None
         )
+    brought: str | None = None  # where the controller is of an older release too
     if expected is not None:
-        ask_at_length(controller, "apply", packages, replace, prune, expected)
+        brought = ask_at_length(controller, "apply", packages, replace, prune, expected)
     elif prune or len({each.code.app_name for each in packages}) != 1:
-        ask_at_length(controller, "apply", packages, replace, prune)
+        brought = ask_at_length(controller, "apply", packages, replace, prune)
     else:
         ask_at_length(controller, "deploy", packages, replace)  # a controller of an older release has this too
     if outside is not None:
         _serve_outside(controller, outside, replace=True)
+        brought = ask(controller, "revision") if brought is not None else None
     elif serves_http:
         _serve_outside(controller, ProxyOptions(), replace=False)
     if wait:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         for package in packages:
             _wait_healthy(controller, package.spec.name, package.spec.version, deadline)
+    return brought
 
 
 def plan_packages(
@@ -423,6 +434,28 @@ def delete(name: str, *, namespace: str | None = None, timeout_s: float | None =
     """
     controller = connection.running(namespace)
     ask_at_length(controller, "delete", ask(controller, "find_all", name), timeout_s=timeout_s)
+
+
+def begin_deletion(application: str, deployment: str | None, *, namespace: str, timeout_s: float = connection.ANSWER_S) -> None:
+    """Delete an application, or one of its deployments, and return once the controller has taken that on. Repeatable.
+
+    Raises:
+        UnknownNameError: There is none; says which there are.
+        NoAnswerError: It has not been taken on in time.
+    """
+    controller = connection.running(namespace)
+    there: dict[str, bool] = ask(controller, "deployments")
+    wanted = application if deployment is None else deployment_id(application, deployment)
+    meant = tuple(each for each in there if split(each)[0] == application and deployment in (None, split(each)[1]))
+    if not meant:
+        kind, known = ("application", {split(each)[0] for each in there}) if deployment is None else ("deployment", set(there))
+        raise UnknownNameError(not_one(kind, wanted, (), known))
+    controller.delete.remote(meant)  # which answers once all are gone
+    deadline = time.monotonic() + timeout_s
+    while not all(ask(controller, "deployments").get(each, True) for each in meant):
+        if time.monotonic() > deadline:
+            raise NoAnswerError(f"the controller has not begun to delete {wanted} within {timeout_s:g} s: ask again")
+        time.sleep(DELETING_LOOK_S)
 
 
 def delete_all(names: Iterable[str], *, namespace: str | None = None, timeout_s: float | None = None) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 import ray
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
 from executors.loading import LoadError, arguments_for, load_object, name_of
 from executors.ray_gpu.api import RunTarget, packages_of
@@ -73,21 +73,30 @@ class WantedApplication:
     logging_config: Mapping[str, Any] | None = None
 
 
-def built(wanted: WantedApplication, namespace: str, *, in_task: bool = False) -> tuple[Package, ...]:
+def built(
+    wanted: WantedApplication, namespace: str, *, in_task: bool = False, timeout_s: float | None = None
+) -> tuple[Package, ...]:
     """What is sent of an application. The process is connected.
 
     Args:
         in_task: Whether a task does it also where the application has no `runtime_env`.
+        timeout_s: So long a task may take; None: as long as it takes.
 
     Raises:
         BuildError: Says what of it cannot be had.
+        TimeoutError: The task has taken longer, and is ended.
     """
     if not wanted.runtime_env and not in_task:
         return _build(wanted, namespace)
     environment = {"runtime_env": dict(wanted.runtime_env)} if wanted.runtime_env else {}
     try:
         task = ray.remote(_build).options(num_cpus=0, max_retries=0, **environment)
-        found: tuple[Package, ...] = ray.get(task.remote(wanted, namespace))
+        building = task.remote(wanted, namespace)
+        found: tuple[Package, ...] = ray.get(building, timeout=timeout_s)
+    except GetTimeoutError:
+        ray.cancel(building, force=True)
+        text = f"import_path: {wanted.import_path} of application {wanted.name!r} is not imported within {timeout_s:g} s"
+        raise TimeoutError(text) from None
     except RayTaskError as error:
         if isinstance(error.cause, BuildError):
             raise error.cause from None

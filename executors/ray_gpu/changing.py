@@ -4,7 +4,7 @@
 sets going.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from executors import operations
@@ -119,6 +119,15 @@ def update(name: str, *, namespace: str | None = None, **options: Any) -> None:
 
     Raises:
         InvalidDeploymentError: There is no such option, or it needs other code: that takes a new `run`.
+    """
+    update_options(name, options, namespace=namespace)
+
+
+def update_options(name: str, options: Mapping[str, Any], *, namespace: str | None = None) -> None:
+    """As `update`, of options whose names are not known to be any.
+
+    Raises:
+        InvalidDeploymentError: As `update`.
     """
     from executors.ray_gpu.declaration import ROUTING_OPTIONS, SPEC_OPTIONS
     from executors.ray_gpu.serve_options import in_our_words

@@ -128,7 +128,7 @@ class Controller:
         """`apply`, of one application."""
         await self.apply(packages, replace, False)
 
-    async def apply(self, packages: "tuple[Package, ...]", replace: bool, prune: bool, expected: str | None = None) -> None:
+    async def apply(self, packages: "tuple[Package, ...]", replace: bool, prune: bool, expected: str | None = None) -> str:
         """Deploy applications, or change what there is to them; what these no longer have is deleted. One request: all of it is
         taken, or nothing. Repeatable. Waits until that is stored.
 
@@ -136,6 +136,9 @@ class Controller:
             replace: Whether a deployment may replace one of another class that has its name.
             prune: Whether all other applications are deleted.
             expected: The revision that is to be in force until then; None: any may be.
+
+        Returns:
+            The revision that this has brought.
 
         Raises:
             ConflictError: Another one is. Nothing was deployed.
@@ -149,7 +152,9 @@ class Controller:
                 self._check_name(package, replace)
             await self._world.call(refer_to, frozenset().union(*(uploaded(environment_of(each.code)) for each in packages)))
             await self._deploy(packages, prune, expected)
+            brought = revision_of(self._cluster.state)
         await self._cluster.until_saved(package.spec.name for package in packages)
+        return brought
 
     async def plan(self, packages: "tuple[Package, ...]", replace: bool, prune: bool) -> ClusterPlan:
         """What `apply` would bring, if nothing failed. Nothing changes.

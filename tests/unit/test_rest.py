@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import threading
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -15,13 +16,13 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[r
 from starlette.routing import compile_path
 
 from executors import ray_gpu
-from executors.ray_gpu import api, changing
+from executors.ray_gpu import api, building, changing
 from executors.ray_gpu.errors import ConflictError, InvalidDeploymentError, UnknownNameError
 from executors.ray_gpu.messages import Ingress
 from executors.ray_gpu.overview import DeploymentInfo, ReplicaStatus, Status
-from executors.ray_gpu.rest import endpoints, journal_file, notes, openapi
+from executors.ray_gpu.rest import endpoints, journal_file, notes, openapi, writing
 from executors.ray_gpu.rest.app import RestApp
-from executors.ray_gpu.rest.cluster_view import ClusterView
+from executors.ray_gpu.rest.cluster_view import ClusterView, NothingRunsError
 from executors.ray_gpu.rest.endpoints import ENDPOINTS
 from executors.ray_gpu.rest.journal_file import JournalPlace, LostPlaceError
 from executors.ray_gpu.rest.options import RestOptions
@@ -30,9 +31,14 @@ from rankcore import DeploymentStatus, ReplicaRank, ReplicaState
 
 APPLICATIONS = "/api/serve/applications/"
 SCALE = "/api/v1/applications/shop/deployments/Chat/scale"
+UPDATE = SCALE.replace("scale", "update")
 
 
-def status_of(journal=None, state=DeploymentStatus.HEALTHY, revision="r1"):
+def nested(depth):
+    return b"[" * depth + b"]" * depth
+
+
+def status_of(journal=None, state=DeploymentStatus.HEALTHY, revision="r1", app_name="shop"):
     replica = ReplicaStatus(
         replica_id="shop/Chat#1.0", state=ReplicaState.RUNNING, rank=ReplicaRank(0, 0, 0), node_id="n1", pid=7, version="v1"
     )
@@ -43,7 +49,7 @@ def status_of(journal=None, state=DeploymentStatus.HEALTHY, revision="r1"):
         world_size=1,
         version="v1",
         class_name="models.Chat",
-        app_name="shop",
+        app_name=app_name,
         replicas=(replica,),
     )
     return Status(
@@ -86,9 +92,9 @@ class Controller:
 
 
 class Rest:
-    def __init__(self, status=None, token=None):
+    def __init__(self, status=None, token=None, find=None):
         self.controller = Controller(status or status_of())
-        view = ClusterView(lambda: self.controller, "n1")
+        view = ClusterView(find or (lambda: self.controller), "n1")
         self.app = RestApp(view, Writer("rankcore", view), token)
 
     async def ask(self, method, target, body=b"", **headers):
@@ -192,6 +198,18 @@ def test_whoever_has_written_reads_what_came_of_it(scaled):
     [
         ("POST", SCALE, b"{", 422, "body"),
         ("POST", SCALE, b"[]", 422, "body"),
+        ("POST", SCALE, b'{"target_num_replicas": "\xff"}', 422, "body"),
+        ("POST", SCALE, b'{"target_num_replicas": 1, "target_num_replicas": 9}', 422, "target_num_replicas"),
+        ("POST", UPDATE, {"options": {"namespace": "x"}}, 422, None),
+        ("POST", UPDATE, {"options": {"name": "x"}}, 422, None),
+        ("POST", UPDATE, b'{"options": {"user_config": %s}}' % nested(39), 422, "body"),
+        ("POST", UPDATE, b'{"options": {"user_config": %s}}' % nested(100_000), 422, "body"),
+        ("PUT", APPLICATIONS, b'{"applications": %s}' % nested(100_000), 422, "body"),
+        ("PUT", APPLICATIONS, b'{"applications": [{"import_path": "a:b", "args": {"a": 1, "a": 2}}]}', 422, "a"),
+        ("PUT", APPLICATIONS, '{"applications": []}'.encode("utf-16"), 422, "body"),
+        ("GET", "/api/v1/journal?after=zz", b"", 422, "after"),
+        ("GET", "/api/v1/journal?after=-5-0", b"", 422, "after"),
+        ("GET", "/api/v1/notes?after=zz", b"", 422, "after"),
         ("POST", SCALE, {"target_num_replicas": "3"}, 422, "target_num_replicas"),
         ("POST", SCALE, {"target_num_replicas": -1}, 422, "target_num_replicas"),
         ("POST", SCALE, {"target_num_replicas": 1, "target": 1}, 422, "target"),
@@ -214,6 +232,13 @@ def test_bad_input_is_one_line_with_its_field_and_nobody_else_sees_it(scaled, mo
     assert (found, said.get("field"), scaled) == (status, field, [])
     assert "\n" not in said["error"]
     assert field is None or field in said["error"]
+
+
+def test_a_body_may_be_as_deep_as_a_file(monkeypatch):
+    found = []
+    monkeypatch.setattr(changing, "_change", lambda *given: found.append(given))
+    assert ask("POST", UPDATE, b'{"options": {"user_config": %s}}' % nested(38))[0] == 200
+    assert len(found) == 1
 
 
 @pytest.mark.parametrize(
@@ -331,6 +356,152 @@ def test_a_client_that_has_not_waited_sends_the_same_again_and_it_is_done_once(d
 
     assert [status for status, *_ in asyncio.run(both())] == [200, 200]
     assert deployed == [None]
+
+
+def test_the_same_again_is_deployed_where_another_process_has_changed_something_since(deployed):
+    rest, changed = Rest(), []
+    rest.controller.revision = lambda: f"r{len(deployed)}{changed}"
+
+    async def again():
+        await rest.ask("PUT", APPLICATIONS, BODY)
+        changed.append("from Python")
+        return await rest.ask("PUT", APPLICATIONS, BODY)
+
+    assert asyncio.run(again())[0] == 200
+    assert deployed == [None, None]
+
+
+def test_the_same_again_is_deployed_where_nobody_says_what_is_in_force(deployed):
+    def find():
+        raise NothingRunsError("nothing runs")
+
+    rest = Rest(find=find)
+
+    async def twice():
+        return [(await rest.ask("PUT", APPLICATIONS, BODY))[0] for _ in range(2)]
+
+    assert asyncio.run(twice()) == [200, 200]
+    assert deployed == [None, None]
+
+
+def test_a_writer_is_told_the_revision_that_it_has_brought_itself(monkeypatch, deployed):
+    monkeypatch.setattr(api, "deploy_packages", lambda packages, **how: "r7")
+    assert ask("PUT", APPLICATIONS, BODY)[2]["etag"] == '"r7"', "r1 is another writer's, who came after it"
+
+
+PATIENCE_S = 10.0
+RESTART = SCALE.replace("scale", "restart")
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """A restart that takes until this is set."""
+    over = threading.Event()
+    monkeypatch.setattr(changing, "restart", lambda *_, **__: over.wait(PATIENCE_S))
+    yield over
+    over.set()
+
+
+def test_changes_that_take_long_keep_nobody_else_waiting(slow, scaled, journal, monkeypatch):
+    rest = Rest(status_of(str(journal)))
+
+    async def beside():
+        going = [asyncio.create_task(rest.ask("POST", RESTART, {})) for _ in range(30)]
+        await asyncio.sleep(0)
+        async with asyncio.timeout(PATIENCE_S / 2):
+            found = [await rest.ask("GET", "/api/v1/journal"), await rest.ask("POST", SCALE, {"target_num_replicas": 1})]
+            monkeypatch.setattr(writing, "CHANGES_MAX", 30)
+            found.append(await rest.ask("POST", SCALE, {"target_num_replicas": 1}))
+        slow.set()
+        await asyncio.gather(*going)
+        return [status for status, *_ in found]
+
+    assert asyncio.run(beside()) == [200, 200, 503]
+    assert len(scaled) == 1
+
+
+def test_a_client_waits_for_a_change_for_so_long_and_is_told_that_it_goes_on(slow, monkeypatch):
+    monkeypatch.setattr(writing, "ANSWER_S", 0.05)
+    rest = Rest()
+
+    async def waited():
+        async with asyncio.timeout(PATIENCE_S / 2):
+            found = await rest.ask("POST", RESTART, {})
+        slow.set()
+        return found
+
+    status, said, _ = asyncio.run(waited())
+    assert (status, "goes on" in said["error"], "\n" in said["error"]) == (504, True, False)
+
+
+def test_an_import_that_takes_long_keeps_no_other_config_waiting_and_is_shared_by_who_sends_it_again(monkeypatch, deployed):
+    over, begun = threading.Event(), []
+
+    def packed(file, *_, **how):
+        begun.append(how["timeout_s"])
+        if file.config.applications:
+            over.wait(PATIENCE_S)
+        return ()
+
+    monkeypatch.setattr("executors.apps.packing.packages_of", packed)
+    rest = Rest()
+
+    async def beside():
+        slow = [asyncio.create_task(rest.ask("PUT", APPLICATIONS, BODY)) for _ in range(5)]
+        try:
+            async with asyncio.timeout(PATIENCE_S / 2):
+                return await rest.ask("PUT", APPLICATIONS, {"applications": []})
+        finally:
+            over.set()
+            await asyncio.gather(*slow)
+
+    assert asyncio.run(beside())[0] == 200
+    assert begun == [writing.BUILD_S] * 2
+
+
+def test_an_import_that_takes_too_long_is_ended_and_said_in_one_line(monkeypatch):
+    class Task:
+        def options(self, **_):
+            return self
+
+        def remote(self, *_):
+            return "building"
+
+    def get(_, timeout):
+        raise building.GetTimeoutError(f"{timeout} s")
+
+    ended = []
+    monkeypatch.setattr(building.ray, "remote", lambda _: Task())
+    monkeypatch.setattr(building.ray, "get", get)
+    monkeypatch.setattr(building.ray, "cancel", lambda which, force: ended.append((which, force)))
+    status, said, _ = ask("PUT", APPLICATIONS, BODY)
+    assert (status, ended) == (504, [("building", True)])
+    assert said["error"] == "import_path: models:app of application 'shop' is not imported within 300 s"
+
+
+@pytest.fixture
+def there(monkeypatch):
+    """Deployments that the controller has, and whether each is being deleted; a deletion takes for ever."""
+    found = {"shop/Chat": False, "shop/Embed": False, "other/gone": False}
+    controller = Controller(status_of())
+    controller.delete = Remote(lambda: None)
+    controller.delete.remote = lambda names: found.update(dict.fromkeys(names, True))
+    monkeypatch.setattr(api.connection, "running", lambda *_: controller)
+    monkeypatch.setattr(api, "ask", lambda _, method, *__, **___: {"deployments": found}[method])
+    return found
+
+
+def test_a_deletion_is_answered_once_it_is_taken_on_and_may_be_repeated(there):
+    paths = ("/api/v1/applications/shop/deployments/Chat", "/api/v1/applications/shop", "/api/v1/applications/shop")
+    assert [ask("DELETE", path)[0] for path in paths] == [202, 202, 202]
+    assert there == {"shop/Chat": True, "shop/Embed": True, "other/gone": False}
+
+
+@pytest.mark.parametrize("path", ["gone", "shop/deployments/gone", "shop/deployments/Cha", "sho"])
+def test_nothing_of_another_application_is_deleted_for_one_that_is_gone(there, path):
+    status, said, _ = ask("DELETE", f"/api/v1/applications/{path}", rest=Rest(status_of(app_name="gone")))
+    assert (status, path.rpartition("/")[2] in said["error"]) == (404, True)
+    assert not any(there.values())
 
 
 @pytest.mark.parametrize("header", ["r1", '"a", "b"', '"'])

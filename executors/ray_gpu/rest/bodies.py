@@ -1,6 +1,7 @@
 """What requests may say: bodies and queries, checked before anything else sees them. OpenAPI describes these."""
 
 import asyncio
+import json
 import re
 from typing import Annotated, Any, TypeVar
 
@@ -15,6 +16,8 @@ from executors.ray_gpu.rest.problems import Problem
 T = TypeVar("T")
 
 BODY_S = 30.0
+DEPTH_MAX = 40
+"""As deep as a file of applications may be."""
 _PLACE = re.compile(r"(?P<problem>.*?)(?: - at `\$\.?(?P<keys>.*)`)?", re.DOTALL)
 _FIELD = re.compile(r"Object (?:contains unknown|missing required) field `(.*)`")
 
@@ -159,14 +162,39 @@ def body_of(raw: bytes, kind: type[T]) -> T:
     """A body as it may be.
 
     Raises:
-        Problem: It is not; names the field.
+        Problem: It is not, or has a key twice, or is nested too deep; names the field.
     """
+    raw = raw or b"{}"
     try:
-        return msgspec.json.decode(raw or b"{}", type=kind)
+        _check_depth(json.loads(raw, object_pairs_hook=_once))
+        return msgspec.json.decode(raw, type=kind)
+    except RecursionError:
+        raise _TOO_DEEP from None
     except msgspec.ValidationError as error:
         raise _wrong(error, "body") from None
-    except msgspec.DecodeError as error:
-        raise Problem(422, f"body: expected JSON, found something else: {error}", "body") from None
+    except ValueError as error:  # of the bytes, of `json` or of msgspec
+        raise Problem(422, f"body: expected JSON, found something else: {error!s:.200}", "body") from None
+
+
+_TOO_DEEP = Problem(422, f"body: expected values nested at most {DEPTH_MAX} deep, found more", "body")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise Problem(422, f"body: expected the key {key!r:.80} once, found it again", key)
+        found[key] = value
+    return found
+
+
+def _check_depth(value: Any) -> None:
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(DEPTH_MAX):
+        within = [each.values() if isinstance(each, dict) else each for each in level]
+        level = [value for values in within for value in values if isinstance(value, dict | list)]
+    if level:
+        raise _TOO_DEEP
 
 
 def query_of(request: Request, kind: type[T]) -> T:

@@ -207,12 +207,7 @@ async def _of_replicas(verb: str, asked: RestRequest) -> Response:
 
 
 async def _delete(asked: RestRequest) -> Response:
-    name = asked.path["application_name"]
-    if "deployment_name" in asked.path:
-        name = deployment_id(name, asked.path["deployment_name"])
-    elif name not in (await asked.view.look()).status.applications:
-        raise Problem(404, f"application: there is no {name!r:.80}", "application")
-    await asked.writer.delete(name)
+    await asked.writer.delete(asked.path["application_name"], asked.path.get("deployment_name"))
     return answered({}, 202)
 
 
@@ -231,8 +226,9 @@ def _place_of(text: str | None, field: str) -> JournalPlace | None:
 
 
 async def _journal(asked: RestRequest) -> Response:
+    after = _place_of(asked.query.after, "after")
     path = await _journal_path(asked)
-    place = _place_of(asked.query.after, "after") or journal_file.beginning(path)
+    place = after or journal_file.beginning(path)
     if place is None:
         raise Problem(404, "the journal's file is not there")
     try:
@@ -250,14 +246,12 @@ class _Streams:
 
 
 async def _notes(asked: RestRequest) -> Response:
-    path, said = await _journal_path(asked), asked.query.after
-    came_back = asked.request.headers.get("last-event-id")
-    if said == "start" and came_back is None:
-        place = journal_file.beginning(path)
-    elif came_back is not None:
-        place = _place_of(came_back, "last-event-id")
-    else:
-        place = _place_of(said, "after")
+    said, came_back = asked.query.after, asked.request.headers.get("last-event-id")
+    from_start = said == "start" and came_back is None
+    field, text = ("after", said) if came_back is None else ("last-event-id", came_back)
+    place = None if from_start else _place_of(text, field)
+    path = await _journal_path(asked)
+    place = journal_file.beginning(path) if from_start else place
     if _Streams.open >= STREAMS_MAX:
         raise Problem(429, f"{STREAMS_MAX} streams are open already", None, {"retry-after": "5"})
     wanted = notes.NoteFilter(asked.query.deployment, asked.query.kind)

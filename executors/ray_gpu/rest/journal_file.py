@@ -6,12 +6,14 @@ in the next. A place that is in neither of them any more is `LostPlaceError`.
 """
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 
 import attrs
 
 READ_BYTES = 1 << 20
+_PLACE = re.compile(r"([0-9a-f]{1,16})-([0-9]{1,18})")
 
 
 class LostPlaceError(LookupError):
@@ -35,10 +37,10 @@ class JournalPlace:
         Raises:
             ValueError: It is none.
         """
-        file, dash, offset = text.partition("-")
-        if not dash or not offset.isdecimal() or not offset.isascii():
+        said = _PLACE.fullmatch(text)
+        if said is None:
             raise ValueError(f"expected a place that this server gave, found {text!r:.80}")
-        return cls(int(file, 16), int(offset))
+        return cls(int(said[1], 16), int(said[2]))
 
 
 def files_of(path: str) -> Iterator[tuple[str, int, int]]:

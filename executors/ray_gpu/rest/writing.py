@@ -1,16 +1,20 @@
-"""What changes something: calls of the Python API, on threads.
+"""What changes something: calls of the Python API, on threads of their own, so that slow ones keep no reader waiting.
 
-One config at a time. Of two at once the first wins, and the other is told which revision did.
+One config at a time. Of two at once the first wins, and the other is told which revision did. Users' code is imported before
+that, so an import that takes long keeps no other writer waiting. Whatever takes too long goes on, and its client gets 504.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
 from executors.apps import packing
+from executors.apps.file import AppsFile
 from executors.ray_gpu import api, changing
 from executors.ray_gpu.errors import ConflictError, NotRunningError
+from executors.ray_gpu.packing import Package
 from executors.ray_gpu.requests import under_way
 from executors.ray_gpu.rest import bodies
 from executors.ray_gpu.rest.cluster_view import ClusterView
@@ -20,6 +24,12 @@ from rankcore.cluster import ClusterPlan
 T = TypeVar("T")
 
 SOURCE = "body"
+ANSWER_S = 120.0
+"""So long a client waits for a change: longer than the controller may be silent (`connection.ANSWER_S`)."""
+BUILD_S = 300.0
+"""So long users' code may take to be imported, its environment included."""
+CHANGES_MAX = 32
+"""So many changes at once, and so many applications files that are built."""
 SERVES_OWN = ("controller_options", "tracing_config", "target_capacity", "logging_config")
 """Keys of Ray Serve's config that may be there with nothing in them: some clients send all."""
 
@@ -33,7 +43,7 @@ OF_DEPLOYMENT: dict[str, tuple[type[Any], Callable[..., Any]]] = {
     "rollback": (bodies.EmptyBody, lambda name, said, ns: changing.rollback(name, namespace=ns)),
     "retry": (bodies.RetryBody, lambda name, said, ns: changing.retry(name, ranks=said.ranks, namespace=ns)),
     "evict": (bodies.EvictBody, lambda name, said, ns: changing.evict(name, keep=said.keep, namespace=ns)),
-    "update": (bodies.UpdateBody, lambda name, said, ns: changing.update(name, namespace=ns, **said.options)),
+    "update": (bodies.UpdateBody, lambda name, said, ns: changing.update_options(name, said.options, namespace=ns)),
 }  # fmt: skip
 """What can be asked of a deployment: its body, and what does it."""
 OF_NODE: dict[str, tuple[type[Any], Callable[..., Any]]] = {
@@ -69,10 +79,17 @@ class Writer:
         self._written = 0
         self._last: tuple[bytes, str] | None = None  # the body, and the revision that it has brought
         self._going: set[asyncio.Task[Any]] = set()
+        self._builds: dict[bytes, asyncio.Task[tuple[Package, ...]]] = {}
+        self._changers = ThreadPoolExecutor(CHANGES_MAX, "rest-changes")
+        self._builders = ThreadPoolExecutor(CHANGES_MAX, "rest-builds")
 
     async def act(self, what: Callable[..., T], *args: object) -> T:
-        """One call, with the namespace behind its arguments. It goes on where the client does not wait for its answer."""
-        return await self._through(partial(what, *args, self._namespace))
+        """One call, with the namespace behind its arguments. It goes on where the client does not wait for its answer.
+
+        Raises:
+            Problem: It takes too long, or too many are under way.
+        """
+        return await _in_time(self._begun(self._through(partial(what, *args, self._namespace))))
 
     async def put(self, raw: bytes, expected: str | None) -> str:
         """Bring all applications to what a body says; those that it does not name go. Returns the revision.
@@ -90,89 +107,151 @@ class Writer:
         file = packing.of_data(_data(raw), SOURCE)
         of_proxies = packing.of_proxies(file)
         arrived = self._written
-        async with self._one_config:
-            is_again = self._last is not None and self._last[0] == raw
+        if expected is None and (in_force := await self._again(raw)) is not None:
+            return in_force
+        packages = await self._built(raw, file)
+
+        def deploy() -> str | None:
+            how: dict[str, Any] = {**of_proxies, "expected": expected}
+            done = partial(api.deploy_packages, packages, wait=False, prune=True, namespace=self._namespace, **how)
+            return packing.placed(file, packages, done)
+
+        await self._alone()
+        return await _in_time(self._begun(self._put(raw, expected, arrived, deploy)))
+
+    async def _put(self, raw: bytes, expected: str | None, arrived: int, deploy: Callable[[], str | None]) -> str:
+        """The rest of it, which goes on where nobody waits for it; `_one_config` is held, and is let go here."""
+        try:
+            if expected is None and (in_force := await self._again(raw)) is not None:
+                return in_force
             before = await self._revision()
-            if is_again and expected is None and before == self._last_revision:
-                return before
-            if expected is None and arrived != self._written and not is_again:
-                raise self._lost(before)
-
-            def deploy() -> None:
-                packages = packing.packages_of(file, self._namespace, in_task=True)
-                how: dict[str, Any] = {**of_proxies, "expected": expected}
-                done = partial(api.deploy_packages, packages, wait=False, prune=True, namespace=self._namespace, **how)
-                packing.placed(file, packages, done)
-
+            if expected is None and arrived != self._written and not (self._last is not None and self._last[0] == raw):
+                raise self._lost(before or "")
+            self._last = None
             try:
-                await self._through(deploy)
+                brought = await self._through(deploy)
             except ConflictError as error:
                 raise self._lost(error.revision) from None
-            self._last = raw, await self._revision()
-            self._written += self._last_revision != before  # who changes nothing takes nothing from others
-            return self._last_revision
+            if brought is None:  # a controller of an older release does not say
+                brought = await self._revision()
+            self._last = (raw, brought) if brought is not None else None
+            self._written += brought is None or brought != before  # who changes nothing takes nothing from others
+            return brought or ""
+        finally:
+            self._one_config.release()
 
-    @property
-    def _last_revision(self) -> str:
-        return self._last[1] if self._last is not None else ""
+    async def _again(self, raw: bytes) -> str | None:
+        """The revision that this body has brought, where it was the last one and all of it is in force still."""
+        if self._last is None or self._last[0] != raw:
+            return None
+        brought = self._last[1]
+        self._view.forget()  # another process may have changed something
+        return brought if await self._revision() == brought else None
 
-    async def _revision(self) -> str:
-        """Of what is in force; "": the controller does not say so now."""
+    async def _built(self, raw: bytes, file: AppsFile) -> tuple[Package, ...]:
+        """What a body says, packed. Who sends it again meanwhile waits for the same."""
+        if raw not in self._builds:
+            build = partial(packing.packages_of, file, self._namespace, in_task=True, timeout_s=BUILD_S)
+            self._check_room(len(self._builds))
+            task = self._begun(self._on(self._builders, build))
+            self._builds[raw] = task
+            task.add_done_callback(lambda _: self._builds.pop(raw, None))
+        return await asyncio.shield(self._builds[raw])
+
+    async def _alone(self) -> None:
+        """Wait until no other config is being taken; then none is until `_one_config` is let go."""
         try:
-            return (await self._view.look()).status.revision
+            await asyncio.wait_for(self._one_config.acquire(), ANSWER_S)
+        except TimeoutError:
+            raise Problem(504, f"another config is being taken since {ANSWER_S:g} s: nothing has changed; ask again") from None
+
+    async def _revision(self) -> str | None:
+        """Of what is in force; None: the controller does not say so now."""
+        try:
+            return (await self._view.look()).status.revision or None
         except NotRunningError:
-            return ""
+            return None
 
     async def plan(self, raw: bytes) -> tuple[ClusterPlan, str]:
         """What `put` would bring, and the revision for which that holds; nothing changes.
 
         Raises:
-            ScenarioError, RankcoreError: As `put`.
+            Problem, ScenarioError, RankcoreError: As `put`.
         """
         file = packing.of_data(_data(raw), SOURCE)
         outside = {key: value for key, value in packing.of_proxies(file).items() if key != "logging_config"}
+        packages = await self._built(raw, file)
 
         def plan() -> tuple[ClusterPlan, str | None]:
-            packages = packing.packages_of(file, self._namespace, in_task=True)
             planned = partial(api.plan_packages, packages, replace=False, prune=True, namespace=self._namespace, **outside)
             return packing.placed(file, packages, planned)
 
-        found, revision = await asyncio.to_thread(plan)
+        self._check_room(len(self._going) - len(self._builds))
+        found, revision = await _in_time(self._begun(self._on(self._changers, plan)))
         return found, revision or ""
 
     async def end_all(self) -> None:
-        """Delete all applications and end the controller; this server stays."""
-        async with self._one_config:
+        """Delete all applications and end the controller; this server stays.
+
+        Raises:
+            Problem: It takes long, and goes on; no config is taken until it is done.
+        """
+        await self._alone()
+        await _in_time(self._begun(self._end_all()))
+
+    async def _end_all(self) -> None:
+        try:
             await self._through(partial(api.shutdown, namespace=self._namespace, keep_rest=True))
             self._written, self._last = self._written + 1, None
+        finally:
+            self._one_config.release()
 
-    async def delete(self, name: str) -> None:
-        """Begin to delete an application or a deployment, which goes on.
+    async def delete(self, application: str, deployment: str | None) -> None:
+        """Begin to delete an application, or one of its deployments. Of what is being deleted already likewise.
 
         Raises:
             UnknownNameError: There is none.
         """
-        going = asyncio.get_running_loop().create_task(self._through(partial(api.delete, name, namespace=self._namespace)))
-        self._keep(going)
-        await asyncio.wait([going], timeout=0.5)
-        if going.done():
-            going.result()
+        await self.act(lambda namespace: api.begin_deletion(application, deployment, namespace=namespace))
 
     async def _through(self, act: Callable[[], T]) -> T:
-        task = asyncio.get_running_loop().create_task(asyncio.to_thread(act))
-        self._keep(task)
+        """A change, after which readers are shown what came of it."""
+        self._check_room(len(self._going) - len(self._builds) - 1)
         try:
-            return await asyncio.shield(task)
+            return await self._on(self._changers, act)
         finally:
             self._view.forget()
 
-    def _keep(self, task: "asyncio.Task[Any]") -> None:
+    async def _on(self, threads: ThreadPoolExecutor, act: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(threads, act)
+
+    def _check_room(self, under_way: int) -> None:
+        if under_way >= CHANGES_MAX:
+            raise Problem(503, f"{CHANGES_MAX} changes are under way already", None, {"retry-after": "1"})
+
+    def _begun(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """It goes on, whoever waits for it."""
+        task = asyncio.get_running_loop().create_task(work)
         self._going.add(task)
-        task.add_done_callback(self._going.discard)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: "asyncio.Task[Any]") -> None:
+        self._going.discard(task)
+        if not task.cancelled():
+            task.exception()  # perhaps nobody waits for it any more
 
     def _lost(self, revision: str) -> Problem:
         text = f"if-match: another writer came first, and revision {revision} is in force: read it, and ask again"
         return Problem(412, text, "if-match", {"etag": etag(revision)})
+
+
+async def _in_time(going: "asyncio.Task[T]") -> T:
+    """What comes of it; it goes on where that takes too long."""
+    await asyncio.wait([going], timeout=ANSWER_S)
+    if not going.done():
+        raise Problem(504, f"it is not done within {ANSWER_S:g} s and goes on: look what is in force before you ask again")
+    return going.result()
 
 
 def etag(revision: str) -> str:
