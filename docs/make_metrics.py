@@ -43,7 +43,7 @@ curl -s localhost:8080/metrics | grep -E '^ray_(serve|rankcore)_'
 | variable of the environment | |
 |---|---|
 | `RANKCORE_METRICS=0` | this process publishes nothing |
-| `RANKCORE_METRICS_EVERY_S=5` | how often a process looks what has changed; Ray's `metrics_report_interval_ms` comes on top |
+| `RANKCORE_METRICS_EVERY_S=5` | how often (s) a process looks for changes; Ray's `metrics_report_interval_ms` comes on top |
 
 Requests add to plain numbers, and a thread publishes what has changed: what that costs stands in
 [bench/README.md](../bench/README.md). A histogram is published as three gauges, `_bucket`, `_sum` and `_count`, with the
@@ -55,8 +55,9 @@ metrics of all nodes at `GET /metrics`, behind its token.
 
 ## What is otherwise than in Ray Serve
 
-- Calls by handles have the route "": the route of the request that led to them does not travel with them.
-- `handle` is the process that calls: it has one router for each deployment, whatever the number of handles.
+- Calls by handles have the route "", and so has `serve_num_router_requests` for all calls: the route of the request that led to
+  them does not travel with them.
+- `handle` is the number (pid) of the process that calls: it has one router for each deployment, whatever the number of handles.
 - `serve_deployment_replica_healthy` counts the replicas of a deployment, as Serve's does where it names no replicas.
 - Gauges of what is gone stand at 0, since Ray keeps each series as long as its process lives.
 """

@@ -117,6 +117,7 @@ class World:
 
     def __init__(self, *found):
         self.checkpoint = Store(*found)
+        self.own_groups = {}
         self.numbers = itertools.count(1)
         self.line = WaitingLine(self)
 

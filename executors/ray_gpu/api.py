@@ -427,11 +427,14 @@ def delete(name: str, *, namespace: str | None = None, timeout_s: float | None =
     may finish first.
 
     Args:
-        name: Of the application, as in Ray Serve; where none is called so, of the deployment.
+        name: Of the application, as in Ray Serve; where none is called so, of the deployment. One that
+            `run(..., _local_testing_mode=True)` runs in this process comes first, where no namespace is given.
 
     Raises:
         UnknownNameError: There is neither, or there are several deployments of that name.
     """
+    if namespace is None and _end_local_tests(name):
+        return
     controller = connection.running(namespace)
     ask_at_length(controller, "delete", ask(controller, "find_all", name), timeout_s=timeout_s)
 
@@ -508,13 +511,16 @@ def wait_until_healthy(name: str, *, namespace: str | None = None, timeout_s: fl
 
 
 def shutdown(*, namespace: str | None = None, timeout_s: float | None = None, keep_rest: bool = False) -> None:
-    """Delete all deployments and end the controller and the REST server. Where nothing runs, nothing happens.
+    """Delete all deployments and end the controller and the REST server, and what `run(..., _local_testing_mode=True)` runs in
+    this process. Where nothing runs, nothing happens.
 
     Args:
         timeout_s: How long calls under way may take; then, and when the controller does not answer, replicas are ended
             without further ado. None: as long as the deployments allow.
         keep_rest: Whether the REST server stays, for what is deployed next.
     """
+    if namespace is None:
+        _end_local_tests(None)
     namespace = namespace or connection.default_namespace()
     try:
         connection.connect(start=False)
@@ -533,6 +539,12 @@ def shutdown(*, namespace: str | None = None, timeout_s: float | None = None, ke
     finally:
         ray.kill(controller)
         forget_all(namespace)
+
+
+def _end_local_tests(name: str | None) -> bool:
+    """Of a name; None: all. They are of this process, and where none has been run, their module is not loaded either."""
+    module = sys.modules.get("executors.ray_gpu.local_testing")
+    return module is not None and bool(module.end_here(name))
 
 
 async def shutdown_async(*, namespace: str | None = None, timeout_s: float | None = None) -> None:

@@ -115,7 +115,7 @@ class ClusterOnRay:
         await persist(self._maintenance.read)
         self.cordons.recover()
         found = await persist(partial(find_replicas, world.namespace))
-        await persist(partial(sweep_groups, world.namespace, found))
+        world.own_groups = await persist(partial(sweep_groups, world.namespace, found))
         workers = await persist(partial(find_workers, world.namespace))
         failures = await persist(partial(world.checkpoint.planner_failures, world.now() - FAILURES_WITHIN_S))
         stored = await persist(partial(world.checkpoint.records, world.epoch))

@@ -2,10 +2,15 @@
 
 Each deployment is one replica, whose user code runs on threads as in a replica on Ray; arguments and results are copied as on
 their way there. There are no ranks, no HTTP, no health checks and no `get_replica_context()`, as in Serve's mode of this name.
+
+An application runs until there is another of its name, or it is ended: by `delete` or `shutdown`. What is called of it then
+fails, and its threads end.
 """
 
 import asyncio
 import itertools
+import logging
+import threading
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -13,19 +18,26 @@ from typing import Any
 from executors.deployment_ids import deployment_id
 from executors.ray_gpu.applications import in_order, with_handles
 from executors.ray_gpu.declaration import Application, Deployment
-from executors.ray_gpu.errors import CallCancelledError, DeadlineError, DeploymentFailedError, InvalidCallError
+from executors.ray_gpu.errors import CallCancelledError, DeadlineError, DeploymentFailedError, InvalidCallError, NotRunningError
 from executors.ray_gpu.packing import routing_of
 from executors.ray_gpu.requests.call import Answer, Call, Fetched
 from executors.ray_gpu.requests.frames import ITEM, LARGE, PARTS
 from executors.ray_gpu.requests.handle import DeploymentHandle
 from executors.ray_gpu.requests.packing import dumps, pack_error, pack_item, unpack_call
 from executors.ray_gpu.requests.pieces import Body, loaded
-from executors.ray_gpu.requests.routes import serve_here
+from executors.ray_gpu.requests.routes import leave, serve_here
 from executors.ray_gpu.requests.server import CallServer, Running
 from executors.ray_gpu.user_code import Code, UserCode, traceback_of
 
+LOG = logging.getLogger(__name__)
+
 RANKS = (0, 0, 0)
+END_S = 2.0
+"""How long calls under way, and then the user's `__del__`, may take to end."""
 _numbers = itertools.count(1)
+_lock = threading.Lock()
+_running: dict[str, dict[tuple[str, str], "LocalRouter"]] = {}
+"""By application: its routers, by namespace and deployment."""
 
 
 def run_here(target: Application, app_name: str) -> DeploymentHandle:
@@ -37,13 +49,33 @@ def run_here(target: Application, app_name: str) -> DeploymentHandle:
     Raises:
         DeploymentFailedError: An `__init__` or `reconfigure` raised; the text has the traceback.
     """
+    end_here(app_name)
     namespace = f"local testing {next(_numbers)}"
     handles: dict[int, DeploymentHandle] = {}
-    for name, each in in_order(target).items():
-        known = deployment_id(app_name, name)
-        serve_here(namespace, known, LocalRouter(each.deployment, known, app_name, handles))
-        handles[id(each)] = DeploymentHandle(known, namespace=namespace)
+    routers: dict[tuple[str, str], LocalRouter] = {}
+    with _lock:
+        _running[app_name] = routers
+    try:
+        for name, each in in_order(target).items():
+            known = deployment_id(app_name, name)
+            routers[namespace, known] = LocalRouter(each.deployment, known, app_name, handles)
+            serve_here(namespace, known, routers[namespace, known])
+            handles[id(each)] = DeploymentHandle(known, namespace=namespace)
+    except BaseException:
+        end_here(app_name)
+        raise
     return handles[id(target)]
+
+
+def end_here(app_name: str | None = None) -> bool:
+    """End an application in this process; None: all of them. Returns whether there was one."""
+    with _lock:
+        ended = [_running.pop(each) for each in tuple(_running) if app_name in (None, each)]
+    for routers in ended:
+        for (namespace, deployment), router in routers.items():
+            leave(namespace, deployment)
+            router.end()
+    return bool(ended)
 
 
 class _UserCodeHere(UserCode):
@@ -76,9 +108,11 @@ class LocalRouter:
         self._user = _UserCodeHere(deployment, code, handles)
         self._server = CallServer(self._user, "", limit)
         self._places = asyncio.Semaphore(limit)
+        self._ended = False
         try:
             self._user.submit(self._user.begin(deployment.user_config)).result()
         except Exception as error:
+            self.end()
             raise DeploymentFailedError(f"{known} is DEPLOY_FAILED: {traceback_of(error)}") from error
 
     @property
@@ -91,9 +125,32 @@ class LocalRouter:
         if call.wishes.rank:
             call.fail(InvalidCallError(f"there is rank 0 alone in this process, and none {call.wishes.rank}"))
             return
+        if self._ended:
+            call.fail(NotRunningError(f"{self._user.code.deployment} has been ended in this process: run it again"))
+            return
         arguments = call.arguments
         taken = self._user.submit(self._take(call, call.packed, arguments))
         call.when_given_up(lambda _: taken.cancel())
+
+    def end(self) -> None:
+        """Let the user's code clean up, and end its threads: on them, so that nothing waits here for code that hangs."""
+        self._ended = True
+        asyncio.run_coroutine_threadsafe(self._end(), self._user.loop)
+
+    async def _end(self) -> None:
+        loop = asyncio.get_running_loop()
+        calls = [each for each in asyncio.all_tasks() if each is not asyncio.current_task()]
+        for each in calls:
+            each.cancel()
+        try:
+            if calls:
+                await asyncio.wait(calls, timeout=END_S)
+            await asyncio.wait_for(self._user.end(), END_S)
+        except Exception as error:
+            LOG.warning("the end of %s has failed: %r", self._user.code.deployment, error)
+        finally:
+            self._user.threads.end()
+            loop.stop()
 
     async def _take(self, call: Call, packed: Body | None, arguments: Any) -> None:
         try:

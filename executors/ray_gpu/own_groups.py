@@ -1,13 +1,16 @@
 """A placement group of its own for each replica: `placement_group_bundles`, as in Ray Serve.
 
 It is made with the replica's actor, which runs on its first bundle; what the actor starts runs in the group too, unless it says
-otherwise. It is called as the actor is, outlives the controller, and is removed once the actor is gone: by who watches it, or,
-where that happens while there is no controller, by the next one at its start (`sweep`). Cordoned nodes get no bundle of a new
-one.
+otherwise. It outlives the controller, and is removed once the actor is gone: by who watches it, or, where that happens while
+there is no controller, by the next one at its start (`sweep`). Cordoned nodes get no bundle of a new one.
+
+Its name says whose it is, and no group of anybody else's is removed for what it is called like: the name begins with `PREFIX`,
+and reads back to a replica of this namespace, which is escaped there.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from urllib.parse import quote, unquote
 
 from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group, validate_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -23,6 +26,7 @@ NOT_WITH = ("_placement_info", "placement", "residency", "max_replicas_per_node"
 """Options that say otherwise where replicas are."""
 NOWHERE = {NODE_ID: "in(none)"}
 """Labels that no node has."""
+PREFIX = "rankcore-replica:"
 
 
 def group_wanted(settings: Mapping[str, Any], actor_options: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -64,7 +68,16 @@ def _check_room(asked: Mapping[str, float], first: Mapping[str, float]) -> None:
 
 def name_of(namespace: str, deployment: str, replica_id: ReplicaId) -> str:
     """What the group of a replica is called."""
-    return f"{namespace}/{names.actor_name(deployment, replica_id)}"
+    return f"{PREFIX}{quote(namespace, safe='')}/{names.actor_name(deployment, replica_id)}"
+
+
+def replica_of(name: str) -> tuple[str, str, ReplicaId] | None:
+    """Namespace, deployment and replica whose group is called so; None: it is no replica's."""
+    namespace, _, actor = name.removeprefix(PREFIX).partition("/")
+    found = names.replica_of(actor)
+    if found is None or name != name_of(unquote(namespace), *found):
+        return None
+    return unquote(namespace), *found
 
 
 def made(name: str, wanted: Mapping[str, Any], cordoned: frozenset[NodeId]) -> PlacementGroupSchedulingStrategy:
@@ -83,22 +96,30 @@ def made(name: str, wanted: Mapping[str, Any], cordoned: frozenset[NodeId]) -> P
     )
 
 
-def remove(names_of_groups: Iterable[str]) -> None:
-    """Remove the groups that are called so, as far as they are there, with all that runs there. Blocks for some round trips."""
-    wanted = set(names_of_groups)
-    for name, group_id in groups_of("").items():
-        if name in wanted:
-            remove_placement_group(group_of(group_id))
+def remove(group_id: str) -> None:
+    """Remove a group with all that runs there. Blocks for a round trip."""
+    remove_placement_group(group_of(group_id))
 
 
-def sweep(namespace: str, replicas: Mapping[str, Iterable[ReplicaId]]) -> None:
-    """Remove the groups of all but these replicas, which are named by deployment. Blocks for some round trips."""
+def sweep(namespace: str, replicas: Mapping[str, Iterable[ReplicaId]]) -> dict[str, str]:
+    """Remove the groups of all replicas of a namespace but these, which are named by deployment. Blocks for some round trips.
+
+    Returns:
+        The ids of the groups of these, by their names.
+    """
+    there = groups_of(namespace)
     kept = {name_of(namespace, deployment, each) for deployment, ids in replicas.items() for each in ids}
-    remove(groups_of(f"{namespace}/").keys() - kept)
+    for name in there.keys() - kept:
+        remove(there[name])
+    return {name: group_id for name, group_id in there.items() if name in kept}
 
 
-def groups_of(prefix: str) -> dict[str, str]:
-    """The ids of the groups whose names begin so, whoever made them; those that were removed are left out."""
+def groups_of(namespace: str) -> dict[str, str]:
+    """The ids of the groups of a namespace's replicas, by their names; those that were removed are left out."""
+    found = {}
     table: dict[str, Any] = placement_group_table()
-    there = {each["name"]: group_id for group_id, each in table.items() if each["state"] not in GONE}
-    return {name: group_id for name, group_id in there.items() if name.startswith(prefix)}
+    for group_id, each in table.items():
+        replica = replica_of(each["name"])
+        if replica is not None and replica[0] == namespace and each["state"] not in GONE:
+            found[each["name"]] = group_id
+    return found

@@ -92,7 +92,6 @@ class Process(Conversation):
         self._found = False
         self.room = NewsOfRoom()
         self._after: Process | None = None  # has its name until it is gone
-        self._may_have_group = False  # a placement group of its own
         self._nowhere = False  # no node may have it, so that there is no actor
         self._killed: tuple[str, int, int | None] | None = None  # node and process that were told to end
 
@@ -100,7 +99,6 @@ class Process(Conversation):
 
     def create(self, start: StartReplica, actor_options: dict[str, Any], after: "Process | None" = None) -> None:
         """Begin to create the actor, once an earlier process that has its name is gone."""
-        self._may_have_group = OWN_GROUP in actor_options
         self.node_id, self.version, self.restart_token = start.node_id, start.version, start.restart_token
         self.passes_over = self._world.cordoned if start.node_id is None and start.group_id is None else None
         self._after = after
@@ -109,7 +107,7 @@ class Process(Conversation):
 
     def find(self) -> None:
         """Begin to find the actor that an earlier controller created."""
-        self._found = self._may_have_group = True
+        self._found = True
         self._spawn(self._find())
 
     def fits(self, start: StartReplica) -> bool:
@@ -197,7 +195,9 @@ class Process(Conversation):
         if start.group_id is not None:
             options["scheduling_strategy"] = strategy(start.group_id, start.bundles[0], capture_child_tasks)
         elif own_group is not None:
-            options["scheduling_strategy"] = own_groups.made(self._group_name, own_group, self.passes_over or frozenset())
+            on_first = own_groups.made(self._group_name, own_group, self.passes_over or frozenset())
+            self._world.own_groups[self._group_name] = on_first.placement_group.id.hex()
+            options["scheduling_strategy"] = on_first
         elif start.node_id is not None:
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(start.node_id, soft=False)
         elif self.passes_over:
@@ -226,10 +226,11 @@ class Process(Conversation):
 
     async def _remove_group(self) -> None:
         """The actor is gone, and whatever it has started in its group goes with it."""
-        if not self._may_have_group:
+        group_id = self._world.own_groups.pop(self._group_name, None)
+        if group_id is None:
             return
         try:
-            await self._world.call(own_groups.remove, (self._group_name,))
+            await self._world.call(own_groups.remove, group_id)
         except Exception as error:  # Ray raises whatever its connection raises
             LOG.warning("the placement group %s is not removed: %s", self._group_name, error)
 

@@ -60,6 +60,7 @@ class World:
         actor_class: Of replicas.
         residents: By node and process, actors that can look after other processes there.
         cordoned: Nodes where nothing new is to come (`cordons`).
+        own_groups: The ids of the placement groups that replicas have for themselves, by their names (`own_groups`).
         line: Who waits until Ray has room; set by who makes the world.
         on_placed: Told the node of each replica that has come up, whom to ask how busy that node is, and its environment.
     """
@@ -74,6 +75,7 @@ class World:
         self.actor_class: Any = ray.remote(Replica)
         self.residents: dict[str, dict[int, Any]] = {}
         self.cordoned: frozenset[str] = frozenset()
+        self.own_groups: dict[str, str] = {}
         self.on_placed: Callable[[str, Busyness, RuntimeEnv], None] = lambda node_id, ask, runtime_env: None
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="cluster")
         # Wall time says where this epoch begins, the monotonic clock how it goes on.

@@ -104,7 +104,7 @@ def test_each_line_of_a_replica_says_who_wrote_it_for_which_request_and_each_req
     serve.run(Chatty.bind(), route_prefix="/chat", logging_config=serve.LoggingConfig(**config))
     eventually(lambda: b"/chat" in get(port, "/-/routes"), "the route is known")
     assert get(port, "/chat/x", **{"x-request-id": "r-1"}) == b"said"
-    (file,) = tmp_path.glob("replica_default_Chatty_*.log")
+    (file,) = tmp_path.glob("replica_default%2FChatty%23*.log")
 
     def written():
         return [json.loads(each) for each in file.read_text().splitlines()]

@@ -120,7 +120,7 @@ def test_a_replica_that_dies_while_the_controller_is_away_leaves_no_placement_gr
     options = {"ray_actor_options": {"num_cpus": 0}, "placement_group_bundles": [{"CPU": 1}]}
     handle = serve.run(serve.deployment(Grouped).options(**options).bind(), name="grouped")
     pid = handle.remote().result(timeout_s=ANSWER_S)
-    (before,) = groups_of("rankcore/grouped/")
+    (before,) = groups_of("rankcore")
     os.kill(serve.status().controller_pid, signal.SIGKILL)
     os.kill(pid, signal.SIGKILL)
 
@@ -131,10 +131,10 @@ def test_a_replica_that_dies_while_the_controller_is_away_leaves_no_placement_gr
             return False
 
     eventually(answers, "another replica answers")
-    (after,) = eventually(lambda: len(found := groups_of("rankcore/grouped/")) == 1 and found, "the group of before is gone")
+    (after,) = eventually(lambda: len(found := groups_of("rankcore")) == 1 and found, "the group of before is gone")
     assert after != before
     serve.delete("grouped")
-    eventually(lambda: not groups_of("rankcore/grouped/"), "no group is left")
+    eventually(lambda: not groups_of("rankcore"), "no group is left")
 
 
 def test_a_controller_has_the_variables_that_it_is_started_with_and_is_not_started_again_for_others(ours, caplog):

@@ -42,6 +42,27 @@ def test_a_line_says_who_wrote_it_with_which_rank_and_for_which_request(log):
     assert request.endswith("chat/llm#1.0 rank=3 r-1 -- GET /x 200 12.3ms"), "of the request that it is about"
 
 
+def test_a_request_can_forge_no_line_and_say_nothing_to_a_terminal(log):
+    access, lines = log()
+    access.note("GET", "/x\nINFO forged \x1b[2J\x9b\u2028é", "200", 0.0, "r\n1\x1b")
+    access.note("GET", "/" + "x" * 1000, "200", 0.0, "r-2")
+    access.write()
+    forged, long = lines()
+    assert forged.endswith("rank=3 r\\x0a1\\x1b -- GET /x\\x0aINFO forged \\x1b[2J\\x9b\\u2028é 200 0.0ms")
+    assert long.endswith(f"GET /{'x' * 199} 200 0.0ms"), "the beginning of a path is enough"
+
+
+def test_each_process_has_a_file_of_its_own_whatever_it_is_called(tmp_path):
+    config = LoggingConfig(logs_dir=str(tmp_path))
+    names = ("é/m#1.0", "ü/m#1.0", "a_b/c#1.0", "a/b_c#1.0", "a/b#1.0", "a/b#1_0", "é" * 100 + "/m#1.0", "é" * 100 + "/m#1.1")
+    paths = [path_of(config, "replica", each) for each in names]
+    assert len(set(paths)) == len(names)
+    for path in paths:
+        assert path.parent == tmp_path
+        path.with_name(f"{path.name}.{process.FILES_KEPT}").touch()
+    assert path_of(config, "replica", "chat/llm#1.0").name == "replica_chat%2Fllm%231%2E0.log"
+
+
 def test_json_has_an_object_a_line_with_the_traceback_and_what_else_was_asked_for(log):
     _, lines = log(encoding="JSON", additional_log_standard_attrs=["threadName"])
     try:

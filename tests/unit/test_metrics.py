@@ -4,17 +4,22 @@ import importlib.util
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace as Of
 
 import pytest
 
 from executors.ray_gpu.metrics import of_requests
 from executors.ray_gpu.metrics.catalogue import BY_NAME, CATALOGUE, COUNTER
 from executors.ray_gpu.metrics.counts import LATENCY_MS, Latency, ProxyCounts, ReplicaCounts
-from executors.ray_gpu.metrics.of_decisions import Gaps
-from executors.ray_gpu.metrics.publisher import Publisher, Sample
+from executors.ray_gpu.metrics.of_decisions import Decisions, Gaps
+from executors.ray_gpu.metrics.publisher import Publisher, Sample, every_s
 from executors.ray_gpu.metrics.scrape import merged
 from executors.ray_gpu.serve_statuses import APPLICATION_NUMBERS, DEPLOYMENT_NUMBERS, DEPLOYMENTS
+from rankcore import DeploymentStatus
+from rankcore.cluster.commands import CarryOut
+from rankcore.cluster.notes import ClusterNoteKind
 from rankcore.commands import PublishRoutes
+from rankcore.notes import NoteKind
 
 DOCS = Path(__file__).parents[2] / "docs"
 SERIES = {series for metric in CATALOGUE for series in metric.series}
@@ -219,6 +224,46 @@ def test_a_successor_on_the_routes_with_the_same_rank_leaves_no_gap():
     gaps.publish(Entry(b=0), routes((), ("a",)), 3.0)
     gaps.publish(Entry(b=0), routes(("b",)), 4.0)
     assert gaps.seconds(9.0) == {}
+
+
+def test_a_target_that_is_too_great_by_far_makes_a_thousand_series_at_most():
+    gaps = Gaps()
+    gaps.publish(Entry(a=0, b=250_000), routes(("a", "b")), 1.0)
+    gaps.resize(300_000, 1.0)
+    gaps.publish(Entry(a=0), routes((), ("b",)), 2.0)
+    assert gaps.seconds(3.0) == dict.fromkeys(range(1, 1000), 2.0)
+    gaps.resize(1, 3.0)
+    assert len(gaps.seconds(9.0)) == 999
+
+
+def test_nothing_is_kept_of_a_deployment_that_is_gone():
+    entry = Entry(a=0)
+    entry.residency, entry.outbox = None, Of(unsaved_since=None)
+    entry.ranks.world_size, entry.ranks.status, entry.ranks.replicas = 3, DeploymentStatus.HEALTHY, {}
+    planner = Of(replicas={}, nodes={})
+    state = Of(deployments={"a/m": entry}, epoch=1, weights=Of(planner=planner, demands={}))
+    decisions = Decisions(lambda: state, lambda: 0.0)
+
+    def named():
+        return {each.labels[:2] for each in decisions.samples() if each.name.startswith("rankcore_") and len(each.labels) > 1}
+
+    note = Of(kind=ClusterNoteKind.RANKS, deployment="a/m", of=Of(kind=NoteKind.REPLICA_LOST, replica_id=None))
+    went = CarryOut("a/m", routes(("x",)))
+    decisions.observe(object(), Of(state=state, notes=[note], commands=[went]), 0.0)
+    assert named() == {("m", "a")}
+    vacant = [each.value for each in decisions.samples() if each.name == "rankcore_ranks" and each.labels[2] == "vacant"]
+    assert vacant == [3]
+    state = Of(deployments={}, epoch=1, weights=state.weights)
+    decisions.observe(object(), Of(state=state, notes=[note], commands=[]), 0.0)
+    assert named() == set()
+
+
+@pytest.mark.parametrize(("said", "found"), [("2.5", 2.5), ("5s", 5.0), ("", 5.0), ("-1", 5.0), ("nan", 5.0)])
+def test_a_period_that_is_none_is_said_and_the_usual_one_holds(said, found, monkeypatch, caplog):
+    monkeypatch.delenv("RANKCORE_METRICS", raising=False)
+    monkeypatch.setenv("RANKCORE_METRICS_EVERY_S", said)
+    assert every_s() == found
+    assert ("RANKCORE_METRICS_EVERY_S must be seconds" in caplog.text) == (said != "2.5")
 
 
 def test_statuses_have_the_numbers_that_ray_serve_says_its_own_have():

@@ -184,3 +184,48 @@ def test_an_application_that_is_scaled_from_outside_has_no_autoscaler():
     ):
         packages_of(RunTarget(target.bind(), "a", None, True), "ns")
     assert packages_of(RunTarget(Model.bind(), "a", None, True), "ns")[0]
+
+
+def threads():
+    return [each for each in threading.enumerate() if each.name.startswith(("user-code", "sync-"))]
+
+
+def ended(before):
+    """Whether no more threads of users' code run than did before, soon."""
+    for each in set(threads()) - set(before):
+        each.join(ANSWER_S)
+    return set(threads()) <= set(before)
+
+
+@pytest.mark.parametrize("end", [lambda: serve.delete("one"), serve.shutdown, lambda: here(Model.bind(), name="one")])
+def test_an_application_ends_with_delete_shutdown_and_the_next_of_its_name(end):
+    serve.shutdown()
+    assert ended(())
+    handle = here(Model.bind(), name="one")
+    assert handle.remote(2).result(timeout_s=ANSWER_S) == 6
+    waits = handle.wait.remote("for ever")
+    its = threads()
+    assert its
+    end()
+    for each in its:
+        each.join(ANSWER_S)
+        assert not each.is_alive(), each
+    with pytest.raises(serve.RayExecutorError):
+        waits.result(timeout_s=ANSWER_S)
+    with pytest.raises(serve.RayExecutorError):
+        handle.remote(2).result(timeout_s=ANSWER_S)
+    serve.shutdown()
+    assert ended(())
+
+
+def test_one_that_does_not_come_up_leaves_no_threads():
+    serve.shutdown()
+
+    @serve.deployment
+    class Broken:
+        def __init__(self):
+            raise ValueError("as asked")
+
+    with pytest.raises(DeploymentFailedError):
+        here(Broken.bind(), name="one")
+    assert ended(())

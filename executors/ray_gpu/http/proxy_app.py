@@ -83,7 +83,7 @@ class ProxyApp:
         route, deployment = scope.get(FOUND, ("", ""))
         self.counts.answered(route, deployment, method, status, latency_s)
         if self.access_log is not None:
-            self.access_log.note(method, path[:SHOWN_MAX], status, latency_s, request_id)
+            self.access_log.note(method, path, status, latency_s, request_id)
 
     async def _serve(self, scope: Message, receive: Any, send: Any, request_id: str) -> None:
         path = scope["path"]

@@ -11,10 +11,14 @@ import time
 from collections import deque
 from typing import Any, NamedTuple
 
+from executors.ray_gpu.logs.lines import on_one_line
+
 ACCESS = "rankcore.access"
 EVERY_S = 0.5
 NOTED_MAX = 100_000
 """So many wait at most; the oldest are given up then."""
+SHOWN_MAX = 200
+"""So many characters of a path are written."""
 
 
 class Answered(NamedTuple):
@@ -22,7 +26,7 @@ class Answered(NamedTuple):
 
     Attributes:
         method: Of HTTP; "CALL" for one by a handle.
-        route: The path, or the method's name.
+        route: The beginning of the path, or the method's name.
         status: Of HTTP; else "OK", or what was raised.
         at: By the system's clock, when it ended.
     """
@@ -46,7 +50,7 @@ class AccessLog:
 
     def note(self, method: str, route: str, status: str, latency_s: float, request_id: str) -> None:
         """A request has ended."""
-        self._noted.append(Answered(method, route, status, latency_s, request_id, time.time()))
+        self._noted.append(Answered(method, route[:SHOWN_MAX], status, latency_s, request_id, time.time()))
         if self._thread is None:
             self._thread = threading.Thread(target=self._write_on, name="access-log", daemon=True)
             self._thread.start()
@@ -65,7 +69,7 @@ class AccessLog:
 
     def _record(self, each: Answered) -> logging.LogRecord:
         latency_ms = each.latency_s * 1000.0
-        text = f"{each.method} {each.route} {each.status} {latency_ms:.1f}ms"
+        text = on_one_line(f"{each.method} {each.route} {each.status} {latency_ms:.1f}ms")
         more: dict[str, Any] = {
             "method": each.method,
             "route": each.route,

@@ -16,8 +16,16 @@ from executors.ray_gpu.logs.config import JSON, LoggingConfig
 Who = Mapping[str, Any]
 """What is said of the writer: `component_name` and `component_id` of a proxy; of a replica `application` and so on."""
 
-NAMED_IN_TEXT = ("replica", "rank", "request_id")
-"""Of that, what stands in a line of text; `component_id` stands for the first of a proxy."""
+CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {
+    ord(each): f"\\u{ord(each):04x}" for each in "\u2028\u2029"
+}
+
+
+def on_one_line(text: str) -> str:
+    """A text of a stranger, such as a path: control characters as in Python's literals, so that it neither begins a line of its
+    own nor tells a terminal anything.
+    """
+    return text if text.isprintable() else text.translate(CONTROL)
 
 
 class WhoFilter(logging.Filter):
@@ -47,7 +55,7 @@ class TextLine(logging.Formatter):
         who = there.get("replica") or " ".join(str(there[key]) for key in ("component_name", "component_id") if key in there)
         rank = f"rank={there['rank']}" if there.get("rank") is not None else ""
         more = [str(there.get(each, "")) for each in self._more]
-        words = [record.levelname, self.formatTime(record), who, rank, there.get("request_id", ""), *more]
+        words = [record.levelname, self.formatTime(record), who, rank, on_one_line(there.get("request_id", "")), *more]
         return f"{' '.join(filter(None, words))} -- {record.message}"
 
     def usesTime(self) -> bool:

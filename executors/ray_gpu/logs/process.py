@@ -7,12 +7,12 @@ Ray shows it, and to a file of its own, which is made with its first line: a tho
 import logging
 import logging.handlers
 import os
-import re
 from collections.abc import Callable
 from pathlib import Path
 
 import ray
 
+from executors.deployment_ids import escaped
 from executors.ray_gpu.logs.access import ACCESS, AccessLog
 from executors.ray_gpu.logs.config import LoggingConfig
 from executors.ray_gpu.logs.lines import Who, WhoFilter, line_of
@@ -22,6 +22,9 @@ LOGGERS = ("ray.serve", "rankcore", "executors")
 FOLDER = "rankcore"
 FILE_BYTES = 100 * 1024 * 1024
 FILES_KEPT = 5
+END = ".log"
+FILE_NAME_BYTES_MAX = 255 - len(f".{FILES_KEPT}")
+"""Of a file that is written to: those of before have a number behind that."""
 
 
 def log_from_here(config: LoggingConfig, kind: str, name: str, who: Callable[[], Who]) -> AccessLog | None:
@@ -50,9 +53,10 @@ def log_from_here(config: LoggingConfig, kind: str, name: str, who: Callable[[],
 
 
 def path_of(config: LoggingConfig, kind: str, name: str) -> Path:
-    """The file of a process: `replica_APPLICATION_DEPLOYMENT_ID.log` for a replica."""
+    """The file of a process: `replica_APPLICATION%2FDEPLOYMENT%23ID.log` for a replica. No two have the same."""
     folder = Path(config.logs_dir) if config.logs_dir is not None else session_logs() / FOLDER
-    return folder / f"{kind}_{re.sub(r'[^A-Za-z0-9.@-]+', '_', name)}.log"
+    begin = f"{kind}_"
+    return folder / f"{begin}{escaped(name, FILE_NAME_BYTES_MAX - len(begin) - len(END))}{END}"
 
 
 def session_logs() -> Path:

@@ -185,7 +185,7 @@ CATALOGUE: tuple[Metric, ...] = (
         COUNTER,
         "controller",
         (*DEPLOYMENT, "rank"),
-        "for how long a rank has had no replica that takes requests",
+        "for how long a rank has had no replica that takes requests; of the first 1000 ranks of a deployment",
         ("deployment", "rank"),
     ),
     Metric(

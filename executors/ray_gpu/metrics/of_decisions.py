@@ -1,10 +1,12 @@
 """What the controller publishes: how its state stands, and what was decided, as an observer of the loop hears it.
 
-The core knows nothing of it. A step costs the observer what the step has changed, never the size of a deployment; the state is
-immutable, so that the thread that publishes reads one while the loop makes the next.
+The core knows nothing of it. A step costs the observer what the step has changed, and another target at most `RANKS_MAX`; the
+state is immutable, so that the thread that publishes reads one while the loop makes the next.
 
 **What a gap is.** Rank r has one while no replica that takes requests has it, for each r below the world size. It begins to be
-counted with the first routes of this controller: what a successor has not heard of yet goes on serving.
+counted with the first routes of this controller: what a successor has not heard of yet goes on serving. Each rank is a series
+of its own, for as long as the controller lives, so that only the first `RANKS_MAX` are counted: one wrong target would fill a
+Prometheus.
 """
 
 import logging
@@ -33,6 +35,8 @@ LOG = logging.getLogger(__name__)
 
 MOVES = (NoteKind.RANK_MOVED, NoteKind.MOVE_ACKNOWLEDGED, NoteKind.RANK_GIVEN)
 """After these a replica on the routes may have another rank."""
+RANKS_MAX = 1000
+"""Of a deployment so many ranks have their gaps counted."""
 RANKS, PLANNER = ClusterNoteKind.RANKS, ClusterNoteKind.PLANNER
 
 
@@ -62,6 +66,7 @@ class Gaps:
 
     def resize(self, world_size: int, at: float) -> None:
         """There are so many ranks from now on."""
+        world_size = min(world_size, RANKS_MAX)
         for rank in range(self._world_size, world_size):
             if not self._holders[rank]:
                 self._since[rank] = at
@@ -107,7 +112,7 @@ class Decisions:
         self._now = now
         self._steps: Counter[str] = Counter()
         self._step_time = Latency()
-        self._decided: Counter[tuple[DeploymentId, str]] = Counter()
+        self._decided: dict[DeploymentId, Counter[str]] = {}
         self._planned: Counter[str] = Counter()
         self._gaps: dict[DeploymentId, Gaps] = {}
 
@@ -126,7 +131,7 @@ class Decisions:
         touched: set[DeploymentId] = set()
         for note in notes:
             if note.kind is RANKS:
-                self._decided[note.deployment, str(note.of.kind)] += 1
+                self._decided.setdefault(note.deployment, Counter())[str(note.of.kind)] += 1
                 touched.add(note.deployment)
                 if note.of.kind in MOVES and note.of.replica_id is not None:
                     moved.append((note.deployment, note.of.replica_id))
@@ -141,10 +146,12 @@ class Decisions:
             if deployment in self._gaps and deployment in state.deployments:
                 self._gaps[deployment].look(state.deployments[deployment], replica_id, at)
         for deployment in touched:
-            if deployment not in state.deployments:
-                self._gaps.pop(deployment, None)
-            elif deployment in self._gaps:
+            if deployment in self._gaps and deployment in state.deployments:
                 self._gaps[deployment].resize(state.deployments[deployment].ranks.world_size, at)
+        for known in (self._decided, self._gaps):
+            if len(known) > len(state.deployments):  # some of them are gone
+                for deployment in known.keys() - state.deployments.keys():
+                    del known[deployment]
 
     # -- what is published; on another thread
 
@@ -157,10 +164,11 @@ class Decisions:
             yield Sample("rankcore_steps", (event,), count)
         for kind, count in list(self._planned.items()):
             yield Sample("rankcore_planner_decisions", (kind,), count)
-        for (deployment, kind), count in list(self._decided.items()):
-            yield Sample("rankcore_decisions", (*_named(deployment), kind), count)
-            if kind == NoteKind.RANK_MOVED:
-                yield Sample("rankcore_rank_moves", _named(deployment), count)
+        for deployment, kinds in list(self._decided.items()):
+            for kind, count in list(kinds.items()):
+                yield Sample("rankcore_decisions", (*_named(deployment), kind), count)
+                if kind == NoteKind.RANK_MOVED:
+                    yield Sample("rankcore_rank_moves", _named(deployment), count)
         owed = [now - each.outbox.unsaved_since for each in state.deployments.values() if each.outbox.unsaved_since is not None]
         yield Sample("rankcore_journal_lag_seconds", (), max(owed, default=0.0))
         yield Sample("rankcore_records_unsaved", (), len(owed))
@@ -182,7 +190,7 @@ class Decisions:
         yield Sample("serve_deployment_replica_healthy", own, sum(each.routed for each in replicas))
         yield Sample("rankcore_ranks", (*own, "held"), len(held))
         yield Sample("rankcore_ranks", (*own, "believed"), len(believed))
-        yield Sample("rankcore_ranks", (*own, "vacant"), len(set(range(ranks.world_size)) - held))
+        yield Sample("rankcore_ranks", (*own, "vacant"), ranks.world_size - sum(rank < ranks.world_size for rank in held))
         states = Counter(each.state for each in replicas)
         for each in ReplicaState:
             yield Sample("rankcore_replicas", (*own, str(each)), states[each])

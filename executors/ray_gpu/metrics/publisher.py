@@ -1,7 +1,7 @@
 """Publishes what was counted, from a thread of its own, through Ray's metrics: a cluster's Prometheus has them with Ray's.
 
     RANKCORE_METRICS=0           publishes nothing, and starts no thread
-    RANKCORE_METRICS_EVERY_S=5   how often; Ray's own interval (`metrics_report_interval_ms`, 10 s) comes on top
+    RANKCORE_METRICS_EVERY_S=5   how often, in seconds; Ray's own interval (`metrics_report_interval_ms`, 10 s) comes on top
 
 What has not changed is not published again: Ray keeps the last value of each series for as long as its process lives. So a
 series whose thing is gone (a replica, a tenure) is published once more, as 0. An idle process costs one look in five seconds.
@@ -9,6 +9,7 @@ series whose thing is gone (a replica, a tenure) is published once more, as 0. A
 
 import atexit
 import logging
+import math
 import os
 import threading
 import weakref
@@ -86,9 +87,9 @@ class Publisher:
                 except Exception:  # a count of ours may change while it is read
                     LOG.debug("a source of metrics has failed", exc_info=True)
                     continue
-            for key in [each for each in asked.published if each not in there and not self._is_counter(each[0])]:
+            for key in [each for each in asked.published if each not in there]:
                 is_anothers = any(key in other.published for other in self._asked if other is not asked)
-                if asked.published.pop(key) and not is_anothers:
+                if asked.published.pop(key) and not is_anothers and not self._is_counter(key[0]):
                     self._say(*key, 0.0)
 
     def _put(self, asked: _Asked, name: str, labels: tuple[str, ...], value: float | Latency) -> Iterable[Key]:
@@ -155,7 +156,15 @@ def every_s() -> float:
     """How often this process publishes; 0: never."""
     if os.environ.get("RANKCORE_METRICS", "1") == "0":
         return 0.0
-    return float(os.environ.get("RANKCORE_METRICS_EVERY_S", EVERY_S))
+    said = os.environ.get("RANKCORE_METRICS_EVERY_S", str(EVERY_S))
+    try:
+        found = float(said)
+    except ValueError:
+        found = math.nan
+    if not 0.0 <= found < math.inf:
+        LOG.warning("RANKCORE_METRICS_EVERY_S must be seconds, 0 (never) or more, got %.40r: it is %g", said, EVERY_S)
+        return EVERY_S
+    return found
 
 
 _lock = threading.Lock()

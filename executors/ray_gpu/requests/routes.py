@@ -90,6 +90,11 @@ def serve_here(namespace: str, deployment: str, router: Submits) -> None:
     _here[namespace, deployment] = router
 
 
+def leave(namespace: str, deployment: str) -> None:
+    """It is there no more."""
+    _here.pop((namespace, deployment), None)
+
+
 def caller_of(namespace: str, deployment: str) -> Submits:
     """What takes the calls of this process's handles of a deployment."""
     return _here.get((namespace, deployment)) or router_of(namespace, deployment)

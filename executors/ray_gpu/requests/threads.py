@@ -35,7 +35,7 @@ class SyncThreads:
     def __init__(self, loop: asyncio.AbstractEventLoop, threads: int = 1) -> None:
         self._loop = loop
         self._threads = threads
-        self._work: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._ended: deque[tuple[asyncio.Future[Any], Any, Exception | None]] = deque()
         self._lock = threading.Lock()
         self._woken = False
@@ -91,9 +91,14 @@ class SyncThreads:
                 threading.Thread(target=self._live, name=f"sync-{number}", daemon=True).start()
         self._work.put(work)
 
+    def end(self) -> None:
+        """End the threads, each after what it runs now and what waits."""
+        for _ in range(self._threads):
+            self._work.put(None)
+
     def _live(self) -> None:
-        while True:
-            self._work.get()()
+        while (work := self._work.get()) is not None:
+            work()
 
     def _deliver(self) -> None:
         with self._lock:
