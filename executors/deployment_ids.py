@@ -50,6 +50,11 @@ def meant_by(name: str, ids: Iterable[str]) -> list[str]:
     return [name] if name in known else [each for each in known if each.partition("/")[2] == name]
 
 
+def is_called(found: str, name: str) -> bool:
+    """Whether a deployment has this id, or it or its application has this name."""
+    return name in (found, *found.split("/", 1))
+
+
 def escaped(text: str, bytes_max: int = 255) -> str:
     """A text as the name of a file: no two have the same; what is too long ends with a hash of it.
 

@@ -9,6 +9,7 @@ import typer
 
 from executors.cli.asked import BAD_INPUT, asked, end
 from executors.cli.verbs import Said
+from executors.deployment_ids import is_called
 
 BOOKKEEPING = ("record numbered", "record repeated", "commands held", "commands released", "repeated", "unchanged")
 """What nobody decides upon, and only --json prints."""
@@ -33,8 +34,7 @@ def notes(said: Said, name: str | None, follow: bool) -> None:
 
 def is_of(note: Mapping[str, Any], name: str | None) -> bool:
     """Whether a note is of the application or deployment of this name; None: of any."""
-    whose = str(note.get("deployment") or "")
-    return name is None or "missed" in note or name in (whose, whose.partition("/")[0], whose.partition("/")[2])
+    return name is None or "missed" in note or is_called(str(note.get("deployment") or ""), name)
 
 
 def line_of(note: Mapping[str, Any]) -> str | None:

@@ -10,6 +10,7 @@ from executors.deployment_ids import (
     as_application,
     deployment_id,
     escaped,
+    is_called,
     meant_by,
     own_name,
     problem_of,
@@ -85,3 +86,9 @@ def test_two_long_texts_that_begin_and_end_alike_have_two_file_names():
 def test_a_name_with_a_hash_is_no_other_texts_own_name(text, bytes_max):
     """A text that looks like a hashed name is written otherwise."""
     assert escaped(escaped(text, bytes_max)) != escaped(text, bytes_max) or "~" not in escaped(text, bytes_max)
+
+
+def test_a_deployment_is_called_by_its_id_by_its_name_and_by_its_applications():
+    assert all(is_called("chat/llm", name) for name in ("chat/llm", "chat", "llm"))
+    assert not any(is_called("chat/llm", name) for name in ("ch", "lm", "", "chat/"))
+    assert is_called("llm", "llm")
