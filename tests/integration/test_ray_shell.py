@@ -114,7 +114,8 @@ def test_a_file_of_ray_serves_form_is_deployed_told_changed_and_taken_away(shell
     (tmp_path / "found.yaml").write_text(shell("config"))
     assert shell("deploy", "found.yaml", "--dry-run") == "nothing would change\n"
     text = next(each for each in serve.config_in_force()["applications"] if each["name"] == "text")
-    wanted = yaml.safe_load((tmp_path / "apps.yaml").read_text())["applications"][0]
+    whole = yaml.safe_load((tmp_path / "apps.yaml").read_text())
+    wanted = whole["applications"][0]
     assert (text["import_path"], text["route_prefix"]) == (wanted["import_path"], "/text")
     shell("scale", "Translator", "3")
     found = json.loads(shell("config", "text", "--json"))["applications"][0]["deployments"][0]
@@ -128,7 +129,7 @@ def test_a_file_of_ray_serves_form_is_deployed_told_changed_and_taken_away(shell
     )
 
     # who the file does not name any more goes
-    (tmp_path / "fewer.yaml").write_text(yaml.safe_dump({"applications": [wanted]}))
+    (tmp_path / "fewer.yaml").write_text(yaml.safe_dump({**whole, "applications": [wanted]}))
     assert shell("deploy", "fewer.yaml", "--no-prune", "--dry-run") == "nothing would change\n", (
         "a scale outlasts the same file"
     )
