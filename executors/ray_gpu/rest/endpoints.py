@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,7 @@ API_TYPES = ("declarative", "imperative")
 SERVE_API_VERSION = "4"
 """Of Ray's dashboard, which Serve's CLI asks for before anything else."""
 STREAMS_MAX = 64
+EVENTS = "text/event-stream"
 SCALED = {"message": "Scaling request received. Deployment will get scaled asynchronously."}
 """Ray Serve's words."""
 
@@ -239,10 +240,24 @@ async def _journal(asked: RestRequest) -> Response:
     return Response(body, 200, {"x-next": str(behind)}, "application/x-ndjson")
 
 
-class _Streams:
-    """How many there are."""
+class _NoteStream(StreamingResponse):
+    """Notes, for as long as the client stays and reads. It is counted from its making on, so that many at once are counted too.
+
+    A client that takes nothing of it is cut off as any other of this server (`RestOptions.http`).
+    """
 
     open = 0
+
+    def __init__(self, events: AsyncIterator[bytes]) -> None:
+        super().__init__(events, 200, {"cache-control": "no-store"}, EVENTS)
+        _NoteStream.open += 1
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Send them."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            _NoteStream.open -= 1
 
 
 async def _notes(asked: RestRequest) -> Response:
@@ -252,19 +267,11 @@ async def _notes(asked: RestRequest) -> Response:
     place = None if from_start else _place_of(text, field)
     path = await _journal_path(asked)
     place = journal_file.beginning(path) if from_start else place
-    if _Streams.open >= STREAMS_MAX:
+    if asked.request.method == "HEAD":
+        return Response(None, 200, {"cache-control": "no-store"}, EVENTS)
+    if _NoteStream.open >= STREAMS_MAX:
         raise Problem(429, f"{STREAMS_MAX} streams are open already", None, {"retry-after": "5"})
-    wanted = notes.NoteFilter(asked.query.deployment, asked.query.kind)
-
-    async def counted() -> Any:
-        _Streams.open += 1
-        try:
-            async for each in notes.stream(path, place, wanted):
-                yield each
-        finally:
-            _Streams.open -= 1
-
-    return StreamingResponse(counted(), 200, {"cache-control": "no-store"}, "text/event-stream")
+    return _NoteStream(notes.stream(path, place, notes.NoteFilter(asked.query.deployment, asked.query.kind)))
 
 
 APPLICATIONS = "/api/serve/applications/"
