@@ -20,6 +20,7 @@ from executors.ray_gpu import api, building, changing
 from executors.ray_gpu.errors import ConflictError, InvalidDeploymentError, UnknownNameError
 from executors.ray_gpu.messages import Ingress
 from executors.ray_gpu.overview import DeploymentInfo, ReplicaStatus, Status
+from executors.ray_gpu.requests.under_way import CallsUnderWay
 from executors.ray_gpu.rest import endpoints, journal_file, notes, openapi, writing
 from executors.ray_gpu.rest.app import RestApp
 from executors.ray_gpu.rest.cluster_view import ClusterView, NothingRunsError
@@ -182,6 +183,28 @@ def test_readers_however_many_ask_the_controller_once():
 
     assert {status for status, *_ in asyncio.run(many())} == {200}
     assert rest.controller.asked == 1
+
+
+@pytest.mark.parametrize("path", ["/api/v1/requests", "/api/v1/defragmentation", "/metrics"])
+def test_what_one_path_needs_is_asked_once_for_all_its_readers(monkeypatch, path):
+    asked = []
+
+    async def scraped():
+        asked.append("nodes")
+        return b"", "text/plain"
+
+    monkeypatch.setattr(endpoints, "scrape", scraped)
+    monkeypatch.setattr(
+        endpoints.under_way, "calls_in", lambda _: asked.append("replicas") or CallsUnderWay((), ("shop/Chat#1.0",))
+    )
+    monkeypatch.setattr(api, "propose_defragmentation", lambda *_, **__: asked.append("controller"))
+    rest = Rest()
+
+    async def many():
+        return await asyncio.gather(*(rest.ask("GET", path) for _ in range(20)))
+
+    assert {status for status, *_ in asyncio.run(many())} == {200}
+    assert len(asked) == 1
 
 
 def test_whoever_has_written_reads_what_came_of_it(scaled):

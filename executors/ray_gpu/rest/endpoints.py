@@ -28,6 +28,8 @@ API_TYPES = ("declarative", "imperative")
 SERVE_API_VERSION = "4"
 """Of Ray's dashboard, which Serve's CLI asks for before anything else."""
 STREAMS_MAX = 64
+METRICS_FRESH_S = 2.0
+"""Nodes are asked for their metrics no more often."""
 EVENTS = "text/event-stream"
 SCALED = {"message": "Scaling request received. Deployment will get scaled asynchronously."}
 """Ray Serve's words."""
@@ -119,7 +121,7 @@ async def _of_deployment(verb: str, asked: RestRequest) -> Response:
 
 
 async def _metrics(asked: RestRequest) -> Response:
-    page, content_type = await scrape()
+    page, content_type = await asked.view.shared("metrics", scrape, METRICS_FRESH_S)
     return Response(page, headers={"content-type": content_type})
 
 
@@ -169,18 +171,23 @@ async def _ranks(asked: RestRequest) -> Response:
 async def _requests(asked: RestRequest) -> Response:
     seen, query = await asked.view.look(), asked.query
     infos = {each.name: each for each in _meant(seen, query)}
-    found = await asyncio.to_thread(under_way.calls_in, attrs.evolve(seen.status, deployments=infos))
+    found = await asked.view.shared("requests", partial(asyncio.to_thread, under_way.calls_in, seen.status))
     calls = [
         attrs.asdict(each)
         for each in found.calls
-        if query.request_id in (None, each.request_id) and each.age_s >= query.older_than_s
+        if each.deployment in infos and query.request_id in (None, each.request_id) and each.age_s >= query.older_than_s
     ]
     waiting = {name: each.waiting for name, each in infos.items()}
-    return answered({"requests": calls, "waiting": waiting, "silent": found.silent})
+    return answered(
+        {"requests": calls, "waiting": waiting, "silent": [each for each in found.silent if each.partition("#")[0] in infos]}
+    )
 
 
 async def _defragmentation(asked: RestRequest) -> Response:
-    return answered(msgspec.to_builtins(await asked.writer.act(writing.defragmentation, asked.query.deployment)))
+    name = asked.query.deployment
+    _meant(await asked.view.look(), bodies.RanksQuery(deployment=name))  # else others would be as many questions
+    propose = partial(asyncio.to_thread, writing.defragmentation, name, asked.writer.namespace)
+    return answered(msgspec.to_builtins(await asked.view.shared(("defragmentation", name), propose)))
 
 
 async def _cancel(asked: RestRequest) -> Response:
