@@ -177,7 +177,7 @@ class DeploymentInfo:
     waiting: int = 0
     standing: CallStatus | None = None
     rollout: str = ""
-    status_for_s: float = 0.0
+    status_for_s: float = attrs.field(default=0.0, eq=False)  # two looks at the same are equal
 
     @property
     def own_name(self) -> str:

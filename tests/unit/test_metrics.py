@@ -3,12 +3,14 @@
 import importlib.util
 import json
 import re
+from http.client import BadStatusLine, IncompleteRead
 from pathlib import Path
 from types import SimpleNamespace as Of
+from urllib.request import OpenerDirector, ProxyHandler
 
 import pytest
 
-from executors.ray_gpu.metrics import of_requests
+from executors.ray_gpu.metrics import of_requests, scrape
 from executors.ray_gpu.metrics.catalogue import BY_NAME, CATALOGUE, COUNTER
 from executors.ray_gpu.metrics.counts import LATENCY_MS, Latency, ProxyCounts, ReplicaCounts
 from executors.ray_gpu.metrics.of_decisions import Decisions, Gaps
@@ -281,3 +283,19 @@ def test_one_page_has_the_series_of_all_nodes_by_name_and_none_of_rays():
     other = f'# HELP {counter} x\n# TYPE {counter} counter\n{counter}{{a="2"}} 2.0\n'
     text = merged([one, other])
     assert text == f'# HELP {counter} x\n# TYPE {counter} counter\n{counter}{{a="1"}} 1.0\n{counter}{{a="2"}} 2.0\n'
+    assert merged([one, f'# EOF\n#\n{counter}{{a="3\n{counter} x\n{counter}', other]) == text
+
+
+@pytest.mark.parametrize(
+    "error", [IncompleteRead(b"x"), BadStatusLine("x"), OSError("x"), UnicodeDecodeError("utf-8", b"", 0, 1, "x")]
+)
+def test_a_node_whose_page_cannot_be_read_is_left_out(monkeypatch, error):
+    def broken(*_, **__):
+        raise error
+
+    monkeypatch.setattr(OpenerDirector, "open", broken)
+    assert scrape._page("http://127.0.0.1:1/metrics") == ""
+
+
+def test_nodes_are_asked_themselves_whatever_proxy_there_is():
+    assert not [each for each in scrape._DIRECT.handlers if isinstance(each, ProxyHandler) and each.proxies]

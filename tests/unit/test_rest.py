@@ -20,6 +20,7 @@ from executors.ray_gpu import api, building, changing
 from executors.ray_gpu.errors import ConflictError, InvalidDeploymentError, UnknownNameError
 from executors.ray_gpu.messages import Ingress
 from executors.ray_gpu.overview import DeploymentInfo, ReplicaStatus, Status
+from executors.ray_gpu.requests.under_way import CallsUnderWay
 from executors.ray_gpu.rest import endpoints, journal_file, notes, openapi, writing
 from executors.ray_gpu.rest.app import RestApp
 from executors.ray_gpu.rest.cluster_view import ClusterView, NothingRunsError
@@ -117,8 +118,12 @@ class Rest:
         }
         sent = []
 
+        parts_of_body = [{"type": "http.request", "body": raw, "more_body": False}]
+
         async def receive():
-            return {"type": "http.request", "body": raw, "more_body": False}
+            while not parts_of_body:
+                await asyncio.sleep(3600)  # the client stays
+            return parts_of_body.pop()
 
         async def send(message):
             sent.append(message)
@@ -178,6 +183,28 @@ def test_readers_however_many_ask_the_controller_once():
 
     assert {status for status, *_ in asyncio.run(many())} == {200}
     assert rest.controller.asked == 1
+
+
+@pytest.mark.parametrize("path", ["/api/v1/requests", "/api/v1/defragmentation", "/metrics"])
+def test_what_one_path_needs_is_asked_once_for_all_its_readers(monkeypatch, path):
+    asked = []
+
+    async def scraped():
+        asked.append("nodes")
+        return b"", "text/plain"
+
+    monkeypatch.setattr(endpoints, "scrape", scraped)
+    monkeypatch.setattr(
+        endpoints.under_way, "calls_in", lambda _: asked.append("replicas") or CallsUnderWay((), ("shop/Chat#1.0",))
+    )
+    monkeypatch.setattr(api, "propose_defragmentation", lambda *_, **__: asked.append("controller"))
+    rest = Rest()
+
+    async def many():
+        return await asyncio.gather(*(rest.ask("GET", path) for _ in range(20)))
+
+    assert {status for status, *_ in asyncio.run(many())} == {200}
+    assert len(asked) == 1
 
 
 def test_whoever_has_written_reads_what_came_of_it(scaled):
@@ -286,6 +313,12 @@ def test_with_a_token_whoever_has_it_is_let_in(headers, status):
         ({"origin": "null"}, 403),
         ({"host": "127.0.0.1:8280", "origin": "http://127.0.0.1:8280"}, 200),
         ({"host": "[::1]:8280"}, 200),
+        ({"host": "LOCALHOST:8280"}, 200),
+        ({"host": "LocalHost:8280", "origin": "http://localhost:8280"}, 200),
+        ({"sec-fetch-site": "cross-site"}, 403),
+        ({"sec-fetch-site": "same-site"}, 403),
+        ({"sec-fetch-site": "same-origin"}, 200),
+        ({"sec-fetch-site": "none"}, 200),
     ],
 )
 def test_without_a_token_no_page_of_another_site_is_let_in(headers, status):
@@ -642,6 +675,57 @@ def test_streams_are_bounded(journal, monkeypatch):
     monkeypatch.setattr(endpoints, "STREAMS_MAX", 0)
     status, said, headers = ask("GET", "/api/v1/notes", rest=Rest(status_of(str(journal))))
     assert (status, headers["retry-after"], "open already" in said["error"]) == (429, "5", True)
+
+
+def test_many_streams_at_once_are_bounded_too(journal, monkeypatch):
+    monkeypatch.setattr(endpoints, "STREAMS_MAX", 3)
+    rest = Rest(status_of(str(journal)))
+
+    async def at_once():
+        going = [asyncio.create_task(rest.ask("GET", "/api/v1/notes?after=start")) for _ in range(9)]
+        done, open_ = await asyncio.wait(going, timeout=0.5)
+        for each in open_:
+            each.cancel()
+        await asyncio.wait(open_)
+        return [each.result()[0] for each in done], len(open_)
+
+    assert asyncio.run(at_once()) == ([429] * 6, 3)
+    assert asyncio.run(at_once()) == ([429] * 6, 3), "streams that have ended are counted no more"
+
+
+def test_the_head_of_a_stream_is_no_stream(journal):
+    async def head():
+        async with asyncio.timeout(PATIENCE_S / 2):
+            return await Rest(status_of(str(journal))).ask("HEAD", "/api/v1/notes")
+
+    status, text, headers = asyncio.run(head())
+    assert (status, text, headers["content-type"].partition(";")[0]) == (200, b"", "text/event-stream")
+
+
+def test_a_place_in_the_middle_of_a_line_is_none(journal):
+    middle = JournalPlace(journal_file.beginning(str(journal)).file, 30)
+    with pytest.raises(LostPlaceError, match="middle of a line"):
+        journal_file.lines_after(str(journal), middle, 10)
+
+    async def first():
+        async for each in notes.stream(str(journal), middle, notes.NoteFilter()):
+            if b"event" in each:
+                return each.decode()
+
+    assert asyncio.run(first()).startswith("event: gap")
+
+
+def test_from_now_on_begins_with_a_line_that_is_half_written(journal):
+    with journal.open("a") as file:
+        file.write(line(3, "d")[:20])
+    place = journal_file.end(str(journal))
+    with journal.open("a") as file:
+        file.write(line(3, "d")[20:])
+    assert numbers(journal_file.lines_after(str(journal), place, 10)[0]) == [3.0]
+
+
+def test_a_client_that_does_not_read_is_cut_off():
+    assert RestOptions().http.stall_timeout_s == 30
 
 
 def test_a_stream_whose_place_is_gone_says_so_and_goes_on(journal):

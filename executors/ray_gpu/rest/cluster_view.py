@@ -1,13 +1,14 @@
 """What readers are shown: what the controller said last. It is asked anew for all of them at once, at most twice a second.
 
 So ten thousand readers cost the controller as much as one does, and where nobody reads it is asked nothing. Whoever has written
-sees what came of it: a write ends what was said before it (`forget`).
+sees what came of it: a write ends what was said before it (`forget`), so writers are what it is asked for more often. What one
+path alone needs is asked for as seldom, once for all its readers (`shared`).
 """
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 import attrs
 import ray
@@ -18,6 +19,8 @@ from executors.ray_gpu.errors import NoAnswerError, NotRunningError
 from executors.ray_gpu.messages import Ingress
 from executors.ray_gpu.overview import Status
 from executors.ray_gpu.proxies.options import ProxyOptions
+
+T = TypeVar("T")
 
 FRESH_S = 0.5
 ANSWER_S = 10.0
@@ -80,10 +83,23 @@ class ClusterView:
         self._controller: Any = None
         self._seen: ClusterSeen | None = None
         self._asking: asyncio.Task[ClusterSeen] | None = None
+        self._shared: dict[object, tuple[float, asyncio.Future[Any]]] = {}  # each with when it is too old
 
     def forget(self) -> None:
         """Somebody has changed something."""
         self._seen, self._asking = None, None
+        self._shared.clear()
+
+    async def shared(self, what: object, ask: Callable[[], Awaitable[T]], fresh_s: float = FRESH_S) -> T:
+        """What `ask` says, asked once for all who want it within so many seconds."""
+        now = time.monotonic()
+        self._shared = {key: each for key, each in self._shared.items() if each[0] > now or not each[1].done()}
+        if what not in self._shared:
+            asking = asyncio.ensure_future(ask())
+            asking.add_done_callback(_heard)
+            self._shared[what] = now + fresh_s, asking
+        found: T = await asyncio.shield(self._shared[what][1])
+        return found
 
     async def look(self) -> ClusterSeen:
         """What there is, half a second old at most.
@@ -128,7 +144,7 @@ class ClusterView:
         return status, ingress, proxies, configs[0] if configs else {}
 
 
-def _heard(asking: "asyncio.Task[ClusterSeen]") -> None:
+def _heard(asking: "asyncio.Future[Any]") -> None:
     """What it raised is told to whoever waits; perhaps nobody does any more."""
     if not asking.cancelled():
         asking.exception()

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,9 @@ API_TYPES = ("declarative", "imperative")
 SERVE_API_VERSION = "4"
 """Of Ray's dashboard, which Serve's CLI asks for before anything else."""
 STREAMS_MAX = 64
+METRICS_FRESH_S = 2.0
+"""Nodes are asked for their metrics no more often."""
+EVENTS = "text/event-stream"
 SCALED = {"message": "Scaling request received. Deployment will get scaled asynchronously."}
 """Ray Serve's words."""
 
@@ -118,7 +121,7 @@ async def _of_deployment(verb: str, asked: RestRequest) -> Response:
 
 
 async def _metrics(asked: RestRequest) -> Response:
-    page, content_type = await scrape()
+    page, content_type = await asked.view.shared("metrics", scrape, METRICS_FRESH_S)
     return Response(page, headers={"content-type": content_type})
 
 
@@ -168,18 +171,23 @@ async def _ranks(asked: RestRequest) -> Response:
 async def _requests(asked: RestRequest) -> Response:
     seen, query = await asked.view.look(), asked.query
     infos = {each.name: each for each in _meant(seen, query)}
-    found = await asyncio.to_thread(under_way.calls_in, attrs.evolve(seen.status, deployments=infos))
+    found = await asked.view.shared("requests", partial(asyncio.to_thread, under_way.calls_in, seen.status))
     calls = [
         attrs.asdict(each)
         for each in found.calls
-        if query.request_id in (None, each.request_id) and each.age_s >= query.older_than_s
+        if each.deployment in infos and query.request_id in (None, each.request_id) and each.age_s >= query.older_than_s
     ]
     waiting = {name: each.waiting for name, each in infos.items()}
-    return answered({"requests": calls, "waiting": waiting, "silent": found.silent})
+    return answered(
+        {"requests": calls, "waiting": waiting, "silent": [each for each in found.silent if each.partition("#")[0] in infos]}
+    )
 
 
 async def _defragmentation(asked: RestRequest) -> Response:
-    return answered(msgspec.to_builtins(await asked.writer.act(writing.defragmentation, asked.query.deployment)))
+    name = asked.query.deployment
+    _meant(await asked.view.look(), bodies.RanksQuery(deployment=name))  # else others would be as many questions
+    propose = partial(asyncio.to_thread, writing.defragmentation, name, asked.writer.namespace)
+    return answered(msgspec.to_builtins(await asked.view.shared(("defragmentation", name), propose)))
 
 
 async def _cancel(asked: RestRequest) -> Response:
@@ -239,10 +247,24 @@ async def _journal(asked: RestRequest) -> Response:
     return Response(body, 200, {"x-next": str(behind)}, "application/x-ndjson")
 
 
-class _Streams:
-    """How many there are."""
+class _NoteStream(StreamingResponse):
+    """Notes, for as long as the client stays and reads. It is counted from its making on, so that many at once are counted too.
+
+    A client that takes nothing of it is cut off as any other of this server (`RestOptions.http`).
+    """
 
     open = 0
+
+    def __init__(self, events: AsyncIterator[bytes]) -> None:
+        super().__init__(events, 200, {"cache-control": "no-store"}, EVENTS)
+        _NoteStream.open += 1
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Send them."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            _NoteStream.open -= 1
 
 
 async def _notes(asked: RestRequest) -> Response:
@@ -252,19 +274,11 @@ async def _notes(asked: RestRequest) -> Response:
     place = None if from_start else _place_of(text, field)
     path = await _journal_path(asked)
     place = journal_file.beginning(path) if from_start else place
-    if _Streams.open >= STREAMS_MAX:
+    if asked.request.method == "HEAD":
+        return Response(None, 200, {"cache-control": "no-store"}, EVENTS)
+    if _NoteStream.open >= STREAMS_MAX:
         raise Problem(429, f"{STREAMS_MAX} streams are open already", None, {"retry-after": "5"})
-    wanted = notes.NoteFilter(asked.query.deployment, asked.query.kind)
-
-    async def counted() -> Any:
-        _Streams.open += 1
-        try:
-            async for each in notes.stream(path, place, wanted):
-                yield each
-        finally:
-            _Streams.open -= 1
-
-    return StreamingResponse(counted(), 200, {"cache-control": "no-store"}, "text/event-stream")
+    return _NoteStream(notes.stream(path, place, notes.NoteFilter(asked.query.deployment, asked.query.kind)))
 
 
 APPLICATIONS = "/api/serve/applications/"

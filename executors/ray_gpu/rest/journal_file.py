@@ -57,15 +57,28 @@ def beginning(path: str) -> JournalPlace | None:
 
 
 def end(path: str) -> JournalPlace | None:
-    """Behind all that was written; None: there is nothing."""
-    return next((JournalPlace(number, size) for each, number, size in files_of(path) if each == path), None)
+    """Behind all whole lines; None: there is nothing."""
+    return next((JournalPlace(number, _whole(path, size)) for each, number, size in files_of(path) if each == path), None)
+
+
+def _whole(path: str, size: int) -> int:
+    """Up to where a file has whole lines."""
+    with suppress(FileNotFoundError), open(path, "rb") as file:
+        while size > 0:
+            begin = max(0, size - READ_BYTES)
+            file.seek(begin)
+            found = file.read(size - begin).rfind(b"\n")
+            if found >= 0:
+                return begin + found + 1
+            size = begin
+    return 0
 
 
 def lines_after(path: str, place: JournalPlace, limit: int) -> tuple[list[tuple[bytes, JournalPlace]], JournalPlace]:
     """Whole lines from a place on, each with the place behind it, and where to go on; headers are left out.
 
     Raises:
-        LostPlaceError: The place is in neither file.
+        LostPlaceError: The place is in neither file, or in the middle of a line.
         OSError: They cannot be read.
     """
     numbers = {number: each for each, number, _ in files_of(path)}
@@ -77,7 +90,11 @@ def lines_after(path: str, place: JournalPlace, limit: int) -> tuple[list[tuple[
             return [], place
         if os.fstat(file.fileno()).st_size < place.offset:
             raise LostPlaceError(f"the journal has no {place}: it was begun anew")
-        file.seek(place.offset)
+        file.seek(max(0, place.offset - 1))
+        if place.offset and file.read(1) != b"\n":
+            raise LostPlaceError(
+                f"the journal has no {place}: it is in the middle of a line, and no place that this server gave"
+            )
         offset, raw = place.offset, file.read(READ_BYTES)
         if raw and b"\n" not in raw:
             raw += file.readline()

@@ -14,6 +14,8 @@ PORT = 8280
 BODY_MAX_BYTES = 4 * 1024 * 1024
 CONNECTIONS_MAX = 1000
 END_S = 1.0
+STALL_S = 30.0
+"""So long a client may take nothing of its answer, such as a stream of notes; then it is cut off."""
 
 
 @attrs.frozen(kw_only=True)
@@ -65,6 +67,7 @@ class RestOptions(AccessOptions):
             max_body_bytes=BODY_MAX_BYTES,
             max_connections=CONNECTIONS_MAX,
             drain_timeout_s=END_S,
+            stall_timeout_s=STALL_S,
         )
 
     def to_json(self) -> str:

@@ -73,7 +73,7 @@ class Writer:
     """Makes the calls. On the REST server's loop."""
 
     def __init__(self, namespace: str, view: ClusterView) -> None:
-        self._namespace = namespace
+        self.namespace = namespace
         self._view = view
         self._one_config = asyncio.Lock()
         self._written = 0
@@ -89,7 +89,7 @@ class Writer:
         Raises:
             Problem: It takes too long, or too many are under way.
         """
-        return await _in_time(self._begun(self._through(partial(what, *args, self._namespace))))
+        return await _in_time(self._begun(self._through(partial(what, *args, self.namespace))))
 
     async def put(self, raw: bytes, expected: str | None) -> str:
         """Bring all applications to what a body says; those that it does not name go. Returns the revision.
@@ -113,7 +113,7 @@ class Writer:
 
         def deploy() -> str | None:
             how: dict[str, Any] = {**of_proxies, "expected": expected}
-            done = partial(api.deploy_packages, packages, wait=False, prune=True, namespace=self._namespace, **how)
+            done = partial(api.deploy_packages, packages, wait=False, prune=True, namespace=self.namespace, **how)
             return packing.placed(file, packages, done)
 
         await self._alone()
@@ -151,7 +151,7 @@ class Writer:
     async def _built(self, raw: bytes, file: AppsFile) -> tuple[Package, ...]:
         """What a body says, packed. Who sends it again meanwhile waits for the same."""
         if raw not in self._builds:
-            build = partial(packing.packages_of, file, self._namespace, in_task=True, timeout_s=BUILD_S)
+            build = partial(packing.packages_of, file, self.namespace, in_task=True, timeout_s=BUILD_S)
             self._check_room(len(self._builds))
             task = self._begun(self._on(self._builders, build))
             self._builds[raw] = task
@@ -183,7 +183,7 @@ class Writer:
         packages = await self._built(raw, file)
 
         def plan() -> tuple[ClusterPlan, str | None]:
-            planned = partial(api.plan_packages, packages, replace=False, prune=True, namespace=self._namespace, **outside)
+            planned = partial(api.plan_packages, packages, replace=False, prune=True, namespace=self.namespace, **outside)
             return packing.placed(file, packages, planned)
 
         self._check_room(len(self._going) - len(self._builds))
@@ -201,7 +201,7 @@ class Writer:
 
     async def _end_all(self) -> None:
         try:
-            await self._through(partial(api.shutdown, namespace=self._namespace, keep_rest=True))
+            await self._through(partial(api.shutdown, namespace=self.namespace, keep_rest=True))
             self._written, self._last = self._written + 1, None
         finally:
             self._one_config.release()
