@@ -39,15 +39,15 @@ def _flag(instance: object, attribute: "attrs.Attribute[Any]", value: object) ->
     checks.flag(InvalidEventError, _field_name(instance, attribute), value)
 
 
-def _moment(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
+def _seconds(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
     if type(value) is float and 0.0 <= value <= checks.SECONDS_MAX:
         return
     checks.seconds(InvalidEventError, _field_name(instance, attribute), value)
 
 
-def _optional_span(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
+def _optional_seconds(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
     if value is not None:
-        _moment(instance, attribute, value)
+        _seconds(instance, attribute, value)
 
 
 def _number(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
@@ -122,7 +122,7 @@ class SpecChanged:
 
     spec: DeploymentSpec = attrs.field(validator=_spec)
     stop_first: tuple[ReplicaId, ...] = attrs.field(default=(), converter=_to_tuple, validator=_ids)
-    at: float = attrs.field(validator=_moment)
+    at: float = attrs.field(validator=_seconds)
 
 
 @attrs.frozen(kw_only=True)
@@ -131,7 +131,7 @@ class ReplicaPlaced:
 
     replica_id: ReplicaId = attrs.field(validator=_identifier)
     node_id: NodeId = attrs.field(validator=_identifier)
-    at: float = attrs.field(validator=_moment)
+    at: float = attrs.field(validator=_seconds)
 
 
 @attrs.frozen(kw_only=True)
@@ -139,7 +139,7 @@ class ReplicaReady:
     """An initialised replica can take requests. It also acknowledges its `InitializeReplica`, and ends a `ReplicaUnready`."""
 
     replica_id: ReplicaId = attrs.field(validator=_identifier)
-    at: float = attrs.field(validator=_moment)
+    at: float = attrs.field(validator=_seconds)
 
 
 @attrs.frozen(kw_only=True)
@@ -148,7 +148,7 @@ class ReplicaPrepared:
 
     replica_id: ReplicaId = attrs.field(validator=_identifier)
     revision: int = attrs.field(validator=_number)
-    at: float = attrs.field(validator=_moment)
+    at: float = attrs.field(validator=_seconds)
 
 
 @attrs.frozen(kw_only=True)
@@ -157,7 +157,7 @@ class ReplicaStartFailed:
 
     replica_id: ReplicaId = attrs.field(validator=_identifier)
     reason: str = attrs.field(default="", validator=_text)
-    at: float = attrs.field(validator=_moment)
+    at: float = attrs.field(validator=_seconds)
 
 
 @attrs.frozen(kw_only=True)
@@ -166,7 +166,7 @@ class ReplicaDied:
 
     replica_id: ReplicaId = attrs.field(validator=_identifier)
     reason: str = attrs.field(default="", validator=_text)
-    at: float = attrs.field(validator=_moment)
+    at: float = attrs.field(validator=_seconds)
 
 
 @attrs.frozen(kw_only=True)
@@ -174,7 +174,7 @@ class ReplicaStopped:
     """Final: a replica has stopped; also the answer to a Stop or Kill of something unknown."""
 
     replica_id: ReplicaId = attrs.field(validator=_identifier)
-    at: float = attrs.field(validator=_moment)
+    at: float = attrs.field(validator=_seconds)
 
 
 @attrs.frozen(kw_only=True)
@@ -183,7 +183,7 @@ class ReplicaReconfigured:
 
     replica_id: ReplicaId = attrs.field(validator=_identifier)
     revision: int = attrs.field(validator=_number)
-    at: float = attrs.field(validator=_moment)
+    at: float = attrs.field(validator=_seconds)
 
 
 @attrs.frozen(kw_only=True)
@@ -193,7 +193,7 @@ class ReplicaReconfigureFailed:
     replica_id: ReplicaId = attrs.field(validator=_identifier)
     revision: int = attrs.field(validator=_number)
     reason: str = attrs.field(default="", validator=_text)
-    at: float = attrs.field(validator=_moment)
+    at: float = attrs.field(validator=_seconds)
 
 
 @attrs.frozen(kw_only=True)
@@ -223,7 +223,7 @@ class ReplicaReported:
     version: str = attrs.field(validator=_identifier)
     ready: bool = attrs.field(validator=_flag)
     unready: str | None = attrs.field(default=None, validator=_optional_text)
-    ready_for_s: float | None = attrs.field(default=None, validator=_optional_span)
+    ready_for_s: float | None = attrs.field(default=None, validator=_optional_seconds)
     prepared: bool = attrs.field(default=False, validator=_flag)
     draining: bool = attrs.field(default=False, validator=_flag)
     config_id: str | None = attrs.field(default=None, validator=attrs.validators.optional(_identifier))
@@ -231,7 +231,7 @@ class ReplicaReported:
     group_id: str | None = attrs.field(default=None, validator=_optional_text)
     restart_token: str = attrs.field(default="", validator=_text)
     epoch: int = attrs.field(validator=_number)
-    at: float = attrs.field(validator=_moment)
+    at: float = attrs.field(validator=_seconds)
 
 
 @attrs.frozen(kw_only=True)
@@ -239,7 +239,7 @@ class ReplicaMissing:
     """Final: the answer to a query of something that does not exist (any more)."""
 
     replica_id: ReplicaId = attrs.field(validator=_identifier)
-    at: float = attrs.field(validator=_moment)
+    at: float = attrs.field(validator=_seconds)
 
 
 @attrs.frozen(kw_only=True)
@@ -248,7 +248,7 @@ class ReplicaUnhealthy:
 
     replica_id: ReplicaId = attrs.field(validator=_identifier)
     reason: str = attrs.field(default="", validator=_text)
-    at: float = attrs.field(validator=_moment)
+    at: float = attrs.field(validator=_seconds)
 
 
 @attrs.frozen(kw_only=True)
@@ -260,7 +260,7 @@ class ReplicaUnready:
 
     replica_id: ReplicaId = attrs.field(validator=_identifier)
     reason: str = attrs.field(default="", validator=_text)
-    at: float = attrs.field(validator=_moment)
+    at: float = attrs.field(validator=_seconds)
 
 
 @attrs.frozen(kw_only=True)
@@ -280,7 +280,7 @@ class ReplicaPending:
     replica_id: ReplicaId = attrs.field(validator=_identifier)
     reason: str = attrs.field(default="", validator=_text)
     no_room: bool = attrs.field(default=True, validator=_flag)
-    at: float = attrs.field(validator=_moment)
+    at: float = attrs.field(validator=_seconds)
 
 
 @attrs.frozen(kw_only=True)
@@ -289,7 +289,7 @@ class NodeChanged:
 
     node_id: NodeId = attrs.field(validator=_identifier)
     capacity: int = attrs.field(validator=_capacity)
-    at: float = attrs.field(validator=_moment)
+    at: float = attrs.field(validator=_seconds)
 
 
 @attrs.frozen(kw_only=True)
@@ -297,7 +297,7 @@ class NodeLost:
     """Final: a node is gone, and with it every replica that was placed or reported there no later than `at`."""
 
     node_id: NodeId = attrs.field(validator=_identifier)
-    at: float = attrs.field(validator=_moment)
+    at: float = attrs.field(validator=_seconds)
 
 
 @attrs.frozen(kw_only=True)
@@ -316,7 +316,7 @@ class BundleLost:
     bundles: tuple[int, ...] = attrs.field(converter=_to_tuple, validator=_bundles)
     reason: str = attrs.field(default="", validator=_text)
     group_id: str | None = attrs.field(default=None, validator=_optional_text)
-    at: float = attrs.field(validator=_moment)
+    at: float = attrs.field(validator=_seconds)
 
 
 @attrs.frozen(kw_only=True)
@@ -325,14 +325,14 @@ class BundleRestored:
 
     bundles: tuple[int, ...] = attrs.field(converter=_to_tuple, validator=_bundles)
     group_id: str | None = attrs.field(default=None, validator=_optional_text)
-    at: float = attrs.field(validator=_moment)
+    at: float = attrs.field(validator=_seconds)
 
 
 @attrs.frozen(kw_only=True)
 class ClockAdvanced:
     """Time has passed; what is due is done."""
 
-    at: float = attrs.field(validator=_moment)
+    at: float = attrs.field(validator=_seconds)
 
 
 @attrs.frozen(kw_only=True)
@@ -340,7 +340,7 @@ class StopRequested:
     """Somebody wants these replicas stopped. They are always replaced, each with its own rank."""
 
     replica_ids: tuple[ReplicaId, ...] = attrs.field(converter=_to_tuple, validator=_ids)
-    at: float = attrs.field(validator=_moment)
+    at: float = attrs.field(validator=_seconds)
 
 
 @attrs.frozen(kw_only=True)
@@ -348,7 +348,7 @@ class ReplicasLeave:
     """These replicas are to go for good: exactly these are stopped, and the target falls by as many in that step (R9)."""
 
     replica_ids: tuple[ReplicaId, ...] = attrs.field(converter=_to_tuple, validator=_ids)
-    at: float = attrs.field(validator=_moment)
+    at: float = attrs.field(validator=_seconds)
 
 
 def _ranks(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
@@ -370,21 +370,21 @@ class RetryRequested:
     """
 
     ranks: tuple[int, ...] = attrs.field(default=(), converter=_to_tuple, validator=_ranks)
-    at: float = attrs.field(validator=_moment)
+    at: float = attrs.field(validator=_seconds)
 
 
 @attrs.frozen(kw_only=True)
 class TrialRequested:
     """A build that was given up is to be tried once more, with one replica, though nobody has changed anything about it."""
 
-    at: float = attrs.field(validator=_moment)
+    at: float = attrs.field(validator=_seconds)
 
 
 @attrs.frozen(kw_only=True)
 class DeleteRequested:
     """The user wants the deployment gone."""
 
-    at: float = attrs.field(validator=_moment)
+    at: float = attrs.field(validator=_seconds)
 
 
 @attrs.frozen(kw_only=True)
@@ -394,7 +394,7 @@ class NodeCordoned:
     __stored__ = True
 
     node_id: NodeId = attrs.field(validator=_identifier)
-    at: float = attrs.field(validator=_moment)
+    at: float = attrs.field(validator=_seconds)
 
 
 @attrs.frozen(kw_only=True)
@@ -402,7 +402,7 @@ class NodeUncordoned:
     """Cordon and drain of a node are over; who was told to stop still stops."""
 
     node_id: NodeId = attrs.field(validator=_identifier)
-    at: float = attrs.field(validator=_moment)
+    at: float = attrs.field(validator=_seconds)
 
 
 @attrs.frozen(kw_only=True)
@@ -419,10 +419,10 @@ class NodeDrainRequested:
     __stored__ = True
 
     node_id: NodeId = attrs.field(validator=_identifier)
-    deadline_at: float | None = attrs.field(default=None, validator=attrs.validators.optional(_moment))
+    deadline_at: float | None = attrs.field(default=None, validator=attrs.validators.optional(_seconds))
     reason: str = attrs.field(default="drain", validator=_text)
     final: bool = attrs.field(default=False, validator=_flag)
-    at: float = attrs.field(validator=_moment)
+    at: float = attrs.field(validator=_seconds)
 
 
 @attrs.frozen(kw_only=True)
@@ -436,8 +436,8 @@ class ReplaceRequested:
     __stored__ = True
 
     replica_ids: tuple[ReplicaId, ...] = attrs.field(converter=_to_tuple, validator=_ids)
-    deadline_at: float | None = attrs.field(default=None, validator=attrs.validators.optional(_moment))
-    at: float = attrs.field(validator=_moment)
+    deadline_at: float | None = attrs.field(default=None, validator=attrs.validators.optional(_seconds))
+    at: float = attrs.field(validator=_seconds)
 
 
 Event: TypeAlias = (

@@ -64,8 +64,8 @@ UPDATES = (
         "V2",
         "an update waits once more for a successor that it has waited for, when another rank gets it",
         BIND,
-        "if successor.since + draft.spec.surge_patience_s <= draft.clock:",
-        "if successor.since > draft.clock:",
+        "if successor.since + draft.spec.surge_patience_s <= draft.clock:\n        slots.set_stoppable(",
+        "if successor.since > draft.clock:\n        slots.set_stoppable(",
     ),
     Mutant(
         "given-up-one-failure-too-late",

@@ -61,7 +61,7 @@ def was_starved(before: DeploymentState, state: DeploymentState, was: int, now: 
     holder = state.replicas.get(slot.holder or "") if slot is not None else None
     vacant = slot is not None and slot.holder is None
     if slot is None or kept is None or not (vacant or (holder is not None and _finds_no_room(holder))):
-        return after_s == 0.0
+        return after_s == 0.0  # it has come to lack room in this very step, and is starved at once or not yet
     found_none_at = holder.no_room_since if holder is not None else None
     return max(slot.unplaced_at, kept.retry_at, found_none_at or 0.0) + after_s <= state.clock
 

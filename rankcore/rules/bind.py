@@ -258,3 +258,18 @@ def go_without(draft: Draft, successor: Replica, because: str) -> None:
         draft.rollout = replace(draft.rollout, full=True)
     early = f"{successor.replica_id}, which was started early for rank {successor.slot}"
     draft.note(NoteKind.WAITING, "V2", successor.replica_id, f"the update waits no longer for {early}: {because}")
+
+
+def wait_again(draft: Draft, successor: Replica, because: str) -> None:
+    """Let an update wait again for the place of a successor that was said to find none, for `surge_patience_s` from now.
+
+    Where its patience would be over by now anyway, it goes on without it.
+    """
+    assert successor.slot is not None, f"{successor.replica_id} is nobody's successor"
+    if successor.since + draft.spec.surge_patience_s <= draft.clock:
+        return
+    slots.keep_waiting(draft, successor.slot)
+    timer = replicas.arm_patience(draft, successor.replica_id)
+    replicas.write(draft, replace(successor, since=draft.clock, start_timer=timer))
+    early = f"{successor.replica_id}, which was started early for rank {successor.slot}"
+    draft.note(NoteKind.WAITING, "V2", successor.replica_id, f"the update waits again for {early}: {because}")

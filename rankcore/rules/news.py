@@ -17,7 +17,7 @@ from rankcore.events import (
 from rankcore.lifecycle import REPLICA_MOVES
 from rankcore.notes import MOVE_ACKNOWLEDGED, REPLICA_RUNNING, NoteKind
 from rankcore.rules import evict, leaving, prepare, static, unready
-from rankcore.rules.bind import go_without
+from rankcore.rules.bind import go_without, wait_again
 from rankcore.rules.configure import notice_config
 from rankcore.rules.endings import ended
 from rankcore.rules.failures import count_failure
@@ -156,7 +156,10 @@ def on_reconfigure_failed(draft: Draft, event: ReplicaReconfigureFailed, replica
 
 
 def on_pending(draft: Draft, event: ReplicaPending, replica: Replica) -> None:
-    """Without room, a successor is waited for no longer (V2), and the rank of who holds a slot may be starved (V18)."""
+    """Without room, a successor is waited for no longer (V2), and the rank of who holds a slot may be starved (V18).
+
+    That there is room by now takes both back.
+    """
     known, rank = replica.waiting, replica.slot
     if replica.state is not REQUESTED or rank is None or (known is not None and event.at < known.said_at):
         return late(draft, event, replica)
@@ -169,10 +172,14 @@ def on_pending(draft: Draft, event: ReplicaPending, replica: Replica) -> None:
     if slots.is_successor(draft, replica):
         if event.no_room and rank not in draft.rollout.stoppable:
             go_without(draft, replica, because)
+        elif before is not None and not event.no_room and rank in draft.rollout.stoppable:
+            wait_again(draft, replica, because)
+            prepare.look_for_room_again(draft)
         return
     draft.roomless = draft.roomless.add(rank) if event.no_room else draft.roomless.discard(rank)
     if (before is None) is not (since is None):
-        draft.note(NoteKind.WAITING, "V18", replica.replica_id, f"{replica.replica_id} waits for a place: {because}", rank=rank)
+        waits = "waits for a place" if event.no_room else "has its place made ready"
+        draft.note(NoteKind.WAITING, "V18", replica.replica_id, f"{replica.replica_id} {waits}: {because}", rank=rank)
 
 
 def on_unhealthy(draft: Draft, event: ReplicaUnhealthy, replica: Replica) -> None:

@@ -67,7 +67,7 @@ def look_at_all(draft: Draft) -> None:
 
 
 def look_for_room_again(draft: Draft) -> None:
-    """Another build is wanted: its successors may find room, unless one that found none goes on waiting."""
+    """Another build is wanted, or one has found room: successors may find it, unless one that found none goes on waiting."""
     rollout = draft.rollout
     if rollout.full and all(rank in rollout.arrived for rank in rollout.stoppable):
         draft.rollout = replace(rollout, full=False)  # 5

@@ -207,3 +207,42 @@ def test_where_ranks_are_packed_only_who_is_placed_takes_a_rank_and_only_without
     assert (started(d), given(d)) == ([], []), "it waits for its own place"
     d.place(early, "a")
     assert given(d) == [(early, 1)]
+
+
+def waiting_beside_one_that_comes_up() -> tuple[Deployment, str, str]:
+    """An update for which nobody may go yet. Returns who will be up, and whose place the update waits for, beside it."""
+    d = Deployment.running(3, max_surge=1, max_unavailable=1, surge_patience_s=30.0, hand_over="prepared")
+    d.change(version="2")
+    d.die("llm#1.2")
+    (coming,) = [each.replica_id for each in d.state.replicas.values() if each.slot == 2]
+    d.place(coming)
+    (successor,) = [slot.successor for slot in d.state.tables.slots.values() if slot.successor is not None]
+    d.forget()
+    return d, coming, successor
+
+
+def test_a_successor_that_has_room_by_now_is_waited_for_again() -> None:
+    """Its process starts, for three minutes as it may: nobody goes for it meanwhile, until patience is over anew."""
+    d, coming, successor = waiting_beside_one_that_comes_up()
+    d.wait(10.0)
+    d.pending(successor)
+    d.wait(1.0)
+    d.pending(successor, no_room=False)
+    assert d.noted(NoteKind.WAITING, successor)[-1].because.startswith("the update waits again for")
+    d.ready(coming)
+    d.wait(29.0)
+    assert d.sent(StopReplica) == []
+    d.wait(1.0)
+    assert len(d.sent(StopReplica)) == 1
+    d.settle()
+    assert d.status is DeploymentStatus.HEALTHY
+
+
+def test_a_successor_whose_patience_is_over_is_not_waited_for_again() -> None:
+    d, coming, successor = waiting_beside_one_that_comes_up()
+    d.wait(20.0)
+    d.pending(successor)
+    d.wait(10.0)
+    d.pending(successor, no_room=False)
+    d.ready(coming)
+    assert len(d.sent(StopReplica)) == 1
