@@ -9,12 +9,18 @@ one.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group, validate_placement_group
+from ray.util.placement_group import (
+    get_placement_group,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+    validate_placement_group,
+)
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from executors.ray_gpu import names
 from executors.ray_gpu.errors import InvalidDeploymentError
-from executors.ray_gpu.placement_groups import GONE, group_of
+from executors.ray_gpu.placement_groups import GONE, GroupState, group_of
 from executors.ray_gpu.room import NODE_ID, demands, elsewhere
 from rankcore.values import NodeId, ReplicaId
 
@@ -79,6 +85,15 @@ def made(name: str, wanted: Mapping[str, Any], cordoned: frozenset[NodeId]) -> P
     return PlacementGroupSchedulingStrategy(
         placement_group=group, placement_group_bundle_index=0, placement_group_capture_child_tasks=True
     )
+
+
+def is_made(name: str) -> bool:
+    """Whether the group that is called so has all its room. Blocks for two round trips."""
+    try:
+        group = get_placement_group(name)
+    except ValueError:  # there is none
+        return False
+    return bool(placement_group_table(group).get("state") == GroupState.CREATED)
 
 
 def remove(names_of_groups: Iterable[str]) -> None:
