@@ -17,7 +17,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from executors.ray_gpu import names
 from executors.ray_gpu.errors import InvalidDeploymentError
-from executors.ray_gpu.placement_groups import GONE, group_of
+from executors.ray_gpu.placement_groups import GONE, GroupState, group_of
 from executors.ray_gpu.room import NODE_ID, demands, elsewhere
 from rankcore.values import NodeId, ReplicaId
 
@@ -94,6 +94,11 @@ def made(name: str, wanted: Mapping[str, Any], cordoned: frozenset[NodeId]) -> P
     return PlacementGroupSchedulingStrategy(
         placement_group=group, placement_group_bundle_index=0, placement_group_capture_child_tasks=True
     )
+
+
+def is_made(group_id: str) -> bool:
+    """Whether a group has all its room. Blocks for a round trip."""
+    return bool(placement_group_table(group_of(group_id)).get("state") == GroupState.CREATED)
 
 
 def remove(group_id: str) -> None:

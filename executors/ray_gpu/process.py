@@ -102,6 +102,8 @@ class Process(Conversation):
         self.node_id, self.version, self.restart_token = start.node_id, start.version, start.restart_token
         self.passes_over = self._world.cordoned if start.node_id is None and start.group_id is None else None
         self._after = after
+        if after is not None:
+            self.room = after.room  # the core has heard it of this very replica
         self._nowhere = bool(self.passes_over) and elsewhere(actor_options.get("label_selector"), self._world.cordoned) is None
         self._spawn(self._wait_for_node(actor_options) if self._nowhere else self._create(start, actor_options))
 
@@ -164,6 +166,8 @@ class Process(Conversation):
 
     async def _create(self, start: StartReplica, actor_options: dict[str, Any]) -> None:
         await self._has_its_name()
+        if self.passes_over and not self._nowhere and OWN_GROUP not in actor_options:
+            actor_options = actor_options | {"label_selector": elsewhere(actor_options.get("label_selector"), self.passes_over)}
         self._world.line.enter(self, actor_options)
         try:
             actor = await self._world.call(self._make_actor, start, actor_options)
@@ -200,8 +204,6 @@ class Process(Conversation):
             options["scheduling_strategy"] = on_first
         elif start.node_id is not None:
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(start.node_id, soft=False)
-        elif self.passes_over:
-            options["label_selector"] = elsewhere(options.get("label_selector"), self.passes_over)  # there are some: `create`
         return self._world.actor_class.options(
             name=name,
             namespace=self._world.namespace,
@@ -237,7 +239,7 @@ class Process(Conversation):
     async def _look_for_room(self, actor_options: dict[str, Any]) -> None:
         try:
             reason = await self._world.line.obstacle(self, actor_options)
-            if reason and not self._nowhere and await self._world.call(locate, await self._actor) is not None:
+            if reason and not self._nowhere and await self._world.call(self._has_room, await self._actor):
                 reason = ""  # what it asks for is its own by now
         except Exception as error:  # Ray raises whatever its connection raises; it is asked again
             LOG.debug("%s: Ray does not say whether there is room: %s", self.replica_id, error)
@@ -245,6 +247,10 @@ class Process(Conversation):
         if self.endpoint is None and not self._asked_to_end and self.room.is_to_be_said(bool(reason)):
             said, no_room, at = reason or STARTS, bool(reason), self._world.now()
             self._tell(ReplicaPending(replica_id=self.replica_id, reason=said, no_room=no_room, at=at))
+
+    def _has_room(self, actor: Any) -> bool:
+        group_id = self._world.own_groups.get(self._group_name)
+        return locate(actor) is not None or (group_id is not None and own_groups.is_made(group_id))
 
     async def _wait_for_node(self, actor_options: dict[str, Any]) -> None:
         """Say so at once; it is created anew when other nodes are cordoned (`is_told_otherwise`)."""

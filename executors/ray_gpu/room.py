@@ -60,13 +60,13 @@ def elsewhere(selector: Mapping[str, str] | None, cordoned: frozenset[NodeId]) -
     if not cordoned:
         return asked
     wanted = asked.get(NODE_ID, "!")
-    named = _values(wanted)
+    named = values_of(wanted)
     if wanted.startswith("!"):
         return asked | {NODE_ID: f"!in({','.join(sorted(named | cordoned))})"}
     return asked | {NODE_ID: f"in({','.join(sorted(named - cordoned))})"} if named - cordoned else None
 
 
-def _values(wanted: str) -> set[str]:
+def values_of(wanted: str) -> set[str]:
     """Those of "a", "!a", "in(a,b)" and "!in(a,b)"."""
     return set(re.findall(r"[\w.-]+", wanted.removeprefix("!").removeprefix("in(")))
 
@@ -74,7 +74,7 @@ def _values(wanted: str) -> set[str]:
 def carries(node: NodeInfo, selector: Mapping[str, str]) -> bool:
     """Whether a node has the labels that are wanted."""
     labels = {**node.labels, NODE_ID: node.node_id}
-    return all((labels.get(key) in _values(wanted)) is not wanted.startswith("!") for key, wanted in selector.items())
+    return all((labels.get(key) in values_of(wanted)) is not wanted.startswith("!") for key, wanted in selector.items())
 
 
 def fitting(node: NodeInfo, demand: Mapping[str, float]) -> int:

@@ -6,24 +6,30 @@ room itself would be without. But Ray says how many requests of each shape queue
 
 Ray serves requests of one shape in the order in which they came: of the replicas that ask for the same the newest queue. Where
 others ask for it as well, more of ours are taken to queue than do, for as long as no node has room.
+
+Who gets a placement group of its own is in no line: the group queues, and whether it has its room Ray says (`own_groups`).
 """
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, TypeAlias
 
 import attrs
 import ray
 from ray.autoscaler.v2.sdk import get_cluster_resource_state
+from ray.core.generated.autoscaler_pb2 import ResourceRequest
+from ray.core.generated.common_pb2 import LABEL_OPERATOR_NOT_IN
 
-from executors.ray_gpu.room import demands, obstacle
+from executors.ray_gpu.room import OWN_GROUP, demands, obstacle, values_of
 from executors.ray_gpu.world import NodeInfo, World, live_nodes
 from rankcore.values import NodeId
 
-Shape: TypeAlias = tuple[tuple[str, float], ...]
-"""What is asked of a node, in the order of the names."""
+Label: TypeAlias = tuple[str, bool, tuple[str, ...]]
+"""A label that is asked of a node: its name, whether it may have any value but these, and these, in order."""
+Shape: TypeAlias = tuple[tuple[tuple[str, float], ...], tuple[Label, ...]]
+"""What is asked of a node: resources and labels, each in the order of the names."""
 
 LOOK_AGAIN_S = 1.0
 """Ray counts its queues about as often."""
@@ -46,9 +52,21 @@ class Sight:
     queued: Mapping[Shape, int]
 
 
-def shape_of(demand: Mapping[str, float]) -> Shape:
+def shape_of(demand: Mapping[str, float], labels: Iterable[Label] = ()) -> Shape:
     """A demand, as it is compared with another."""
-    return tuple(sorted((name, round(amount * PARTS) / PARTS) for name, amount in demand.items()))
+    return tuple(sorted((name, round(amount * PARTS) / PARTS) for name, amount in demand.items())), tuple(sorted(labels))
+
+
+def labels_of(actor_options: Mapping[str, Any]) -> Iterator[Label]:
+    """Those that an actor asks of its node."""
+    for name, wanted in (actor_options.get("label_selector") or {}).items():
+        yield name, wanted.startswith("!"), tuple(sorted(values_of(wanted)))
+
+
+def _labels_asked(request: ResourceRequest) -> Iterator[Label]:
+    for selector in request.label_selectors:
+        for each in selector.label_constraints:
+            yield each.label_key, each.operator == LABEL_OPERATOR_NOT_IN, tuple(sorted(each.label_values))
 
 
 def see() -> tuple[Mapping[NodeId, NodeInfo], Mapping[Shape, int]]:
@@ -56,7 +74,7 @@ def see() -> tuple[Mapping[NodeId, NodeInfo], Mapping[Shape, int]]:
     queued: Counter[Shape] = Counter()
     state = get_cluster_resource_state(ray._private.worker.global_worker.gcs_client)
     for each in state.pending_resource_requests:
-        queued[shape_of(each.request.resources_bundle)] += each.count
+        queued[shape_of(each.request.resources_bundle, _labels_asked(each.request))] += each.count
     return live_nodes(), queued
 
 
@@ -70,8 +88,10 @@ class WaitingLine:
         self._look: asyncio.Task[Sight] | None = None
 
     def enter(self, who: Hashable, actor_options: Mapping[str, Any]) -> None:
-        """Ray is about to be asked for it."""
-        shape = self._shapes[who] = shape_of(demands(actor_options))
+        """Ray is about to be asked for it, with these options."""
+        if OWN_GROUP in actor_options:
+            return
+        shape = self._shapes[who] = shape_of(demands(actor_options), labels_of(actor_options))
         self._line[shape][who] = None
 
     def leave(self, who: Hashable) -> None:
