@@ -555,9 +555,24 @@ def test_openapi_describes_each_endpoint_with_its_body_and_query():
     assert [each["name"] for each in scale["parameters"]] == ["application_name", "deployment_name"]
     ids = [operation["operationId"] for methods in said["paths"].values() for operation in methods.values()]
     assert len(set(ids)) == len(ids)
+    deletion = said["paths"]["/api/v1/applications/{application_name}"]["delete"]["responses"]
+    assert "202" in deletion
+    assert "200" not in deletion
+    assert {"408", "413", "415", "503"} <= scale["responses"].keys()
+    assert "410" in said["paths"]["/api/v1/journal"]["get"]["responses"]
+    assert "429" in said["paths"]["/api/v1/notes"]["get"]["responses"]
     references = [value for value in json.dumps(said).split('"') if value.startswith("#/components/schemas/")]
     assert {each.rpartition("/")[2] for each in references} <= said["components"]["schemas"].keys()
     assert openapi.as_bytes(ENDPOINTS) == openapi.as_bytes(ENDPOINTS)
+
+
+@pytest.mark.parametrize("path", [APPLICATIONS, "/api/v1/status", "/api/v1/config", "/api/v1/ranks", "/api/v1/nodes"])
+def test_what_is_deployed_is_said_with_its_revision(path):
+    assert ask("GET", path)[2]["etag"] == '"r1"'
+
+
+def test_an_application_that_scales_itself_is_not_for_others_to_scale():
+    assert ask("GET", APPLICATIONS)[1]["applications"]["shop"]["external_scaler_enabled"] is False
 
 
 def test_every_verb_of_the_shell_has_a_path():

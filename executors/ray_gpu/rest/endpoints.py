@@ -63,6 +63,7 @@ class RestEndpoint:
 
     Attributes:
         what: For people, in a line.
+        status: Of an answer to what could be had.
         body: What it takes; None: nothing; `dict`: what the endpoint itself checks.
         checks: Whether the body is checked here, before it is answered.
     """
@@ -74,6 +75,7 @@ class RestEndpoint:
     body: type[Any] | None = None
     query: type[Any] = NoQuery
     checks: bool = True
+    status: int = 200
 
 
 def answered(value: object, status: int = 200, **headers: str) -> Response:
@@ -158,13 +160,15 @@ def _meant(seen: ClusterSeen, whose: bodies.RanksQuery | bodies.RequestsQuery) -
 
 
 async def _ranks(asked: RestRequest) -> Response:
-    infos = _meant(await asked.view.look(), asked.query)
+    seen = await asked.view.look()
+    infos = _meant(seen, asked.query)
     return answered(
         [
             {"application": each.app_name, "deployment": each.own_name, "world_size": each.world_size, **attrs.asdict(replica)}
             for each in infos
             for replica in each.replicas
-        ]
+        ],
+        etag=etag(seen.status.revision),
     )
 
 
@@ -197,7 +201,8 @@ async def _cancel(asked: RestRequest) -> Response:
 
 async def _nodes(asked: RestRequest) -> Response:
     status = (await asked.view.look()).status
-    return answered({each: [attrs.asdict(item) for item in getattr(status, each)] for each in ("cordons", "memory", "proxies")})
+    found = {each: [attrs.asdict(item) for item in getattr(status, each)] for each in ("cordons", "memory", "proxies")}
+    return answered(found, etag=etag(status.revision))
 
 
 async def _plan(asked: RestRequest) -> Response:
@@ -292,8 +297,8 @@ ENDPOINTS: tuple[RestEndpoint, ...] = (
         RestEndpoint("POST", f"{DEPLOYMENT}/{verb}", partial(_of_deployment, verb), f"{verb} a deployment", body)
         for verb, (body, _) in writing.OF_DEPLOYMENT.items()
     ),
-    RestEndpoint("DELETE", DEPLOYMENT, _delete, "Begin to delete a deployment"),
-    RestEndpoint("DELETE", "/api/v1/applications/{application_name}", _delete, "Begin to delete an application"),
+    RestEndpoint("DELETE", DEPLOYMENT, _delete, "Begin to delete a deployment", status=202),
+    RestEndpoint("DELETE", "/api/v1/applications/{application_name}", _delete, "Begin to delete an application", status=202),
     RestEndpoint("GET", "/api/v1/status", _status, "What runs: what `rankcore status --json` prints"),
     RestEndpoint("GET", "/api/v1/config", _config, "What is in force, as a file of applications"),
     RestEndpoint("GET", "/api/v1/ranks", _ranks, "Who has which rank", query=bodies.RanksQuery),

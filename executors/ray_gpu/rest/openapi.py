@@ -17,8 +17,20 @@ PROBLEM = {
     "properties": {"error": {"type": "string"}, "field": {"type": "string"}},
     "required": ["error"],
 }
-PROBLEMS = {"401": "The token is wrong", "404": "There is none of that name", "422": "The field is not what it may be"}
-WRITES = {"PUT": {"412": "Another writer came first"}}
+PROBLEMS = {
+    "401": "The token is wrong",
+    "403": "A page of another site asks",
+    "404": "There is none of that name",
+    "422": "The field is not what it may be",
+    "503": "The controller is away, or too many changes are under way",
+    "504": "It is not done in time, and may go on",
+}
+OF_METHODS = {"PUT": {"409": "The name or the prefix is another's", "412": "Another writer came first"}}
+OF_BODIES = {"408": "The body does not come in time", "413": "The body is too large", "415": "The body is no JSON"}
+OF_PATHS = {
+    "/api/v1/journal": {"410": "The place in the journal is gone"},
+    "/api/v1/notes": {"429": "Too many streams are open"},
+}
 
 
 def description(endpoints: Iterable[RestEndpoint]) -> dict[str, Any]:
@@ -49,7 +61,8 @@ def _operation(endpoint: RestEndpoint, schemas: dict[type[Any], Any], components
     query = components[endpoint.query.__name__].get("properties", {})
     parameters += [{"name": name, "in": "query", "schema": schema} for name, schema in query.items()]
     body = {} if endpoint.body is None else {"requestBody": _body(endpoint, schemas)}
-    problems = {**PROBLEMS, **WRITES.get(endpoint.method, {})}
+    of_body = OF_BODIES if endpoint.body is not None else {}
+    problems = {**PROBLEMS, **OF_METHODS.get(endpoint.method, {}), **of_body, **OF_PATHS.get(endpoint.path, {})}
     refused = {"application/json": {"schema": {"$ref": REFERENCE.format(name="Problem")}}}
     return {
         "summary": endpoint.what,
@@ -57,7 +70,7 @@ def _operation(endpoint: RestEndpoint, schemas: dict[type[Any], Any], components
         "parameters": parameters,
         **body,
         "responses": {
-            "200": {"description": "Done"},
+            str(endpoint.status): {"description": "Done" if endpoint.status == 200 else "It has begun, and goes on"},
             **{status: {"description": text, "content": refused} for status, text in problems.items()},
         },
     }

@@ -36,12 +36,17 @@ def details(seen: ClusterSeen, api_type: str | None = None) -> dict[str, Any]:
     applications = seen.config.get("applications", ())
     status, configs = seen.status, {each["name"]: serves_config(each) for each in applications if "import_path" in each}
     prefixes = {own: prefix for prefix, own in seen.ingress.prefixes.items()}
+    scale_themselves = {
+        each["name"] for each in applications if any("autoscaling_config" in one for one in each.get("deployments", ()))
+    }
     found = {}
     for name, application in status.applications.items():
         source = "declarative" if name in configs else "imperative"
         if api_type in (None, source):
             prefix = prefixes.get(seen.ingress.applications.get(name, ""))
-            found[name] = application_details(name, application.deployments.values(), prefix, configs.get(name), source)
+            found[name] = application_details(
+                name, application.deployments.values(), prefix, configs.get(name), source, name in scale_themselves
+            )
     options = seen.proxies
     return {
         "controller_info": {"node_id": seen.node_id, "actor_name": names.CONTROLLER},
@@ -63,9 +68,14 @@ def serves_config(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def application_details(
-    name: str, deployments: Iterable[DeploymentInfo], prefix: str | None, config: dict[str, Any] | None, source: str
+    name: str,
+    deployments: Iterable[DeploymentInfo],
+    prefix: str | None,
+    config: dict[str, Any] | None,
+    source: str,
+    scales_itself: bool,
 ) -> dict[str, Any]:
-    """One application."""
+    """One application; `scales_itself`: a deployment of it does, so that its number is not for others to set."""
     deployments = list(deployments)
     return {
         "name": name,
@@ -77,7 +87,7 @@ def application_details(
         "deployed_app_config": config,
         "source": source,
         "deployments": {each.own_name: deployment_details(each) for each in deployments},
-        "external_scaler_enabled": True,
+        "external_scaler_enabled": not scales_itself,
     }
 
 
