@@ -109,4 +109,20 @@ RECOVERY = (
         "    return replica.told.node_rank not in draft.node_of_rank\n",
         "    return True\n",
     ),
+    Mutant(
+        "a-ring-waits-for-who-waits-for-the-budget",
+        "R10",
+        "nodes in a ring wait as long as anybody waits for the budget, which may be for a newcomer on one of them",
+        RECOVERY_RULES,
+        "        if stuck is None or any(",
+        "        if stuck is None or for_budget or any(",
+    ),
+    Mutant(
+        "a-user-config-ends-a-dispute",
+        "R3",
+        "a node rank that two nodes believe is given to a newcomer once who is to give it up has taken a user_config",
+        "rankcore/rules/news.py",
+        "    if replica.replica_id not in draft.recovery.misplaced:",
+        "    if replica.replica_id in draft.replicas:",
+    ),
 )
