@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
-CHECKOUT_MAX_BYTES = 10_000_000
+CHECKOUT_MAX_BYTES = 15_000_000
 DAY_S = 86_400.0
 
 Figures = dict[str, Any]

@@ -1,5 +1,7 @@
 """Restarts, canaries, pauses, stalls, roll-backs and retries of deployments on a real Ray cluster."""
 
+import re
+
 import pytest
 
 from tests.ray_local import ANSWER_S, eventually
@@ -97,8 +99,8 @@ def test_a_stalled_update_says_what_it_waits_for_and_goes_back_when_asked(serve)
         serve.rollback("RankAware")
     with pytest.raises(TimeoutError):
         serve.run(RankAware.options(**options, ray_actor_options={"num_cpus": 10_000}).bind("b"), timeout_s=1.0)
-    stalled = eventually(lambda: (now := info(serve, "RankAware").rollout).startswith("stalled") and now, "it is stalled")
-    assert stalled.endswith("0 of 2 updated, 1 of 2 available, waits: no room, 1 of 2: rank 0 has no place"), stalled
+    stalled = re.compile(r"stalled for \d+ s: 0 of 2 updated, 1 of 2 available, waits: no room, 1 of 2: rank 0 has no place")
+    eventually(lambda: stalled.fullmatch(info(serve, "RankAware").rollout), "it is stalled, and says why")
     serve.rollback("RankAware")
     eventually(lambda: info(serve, "RankAware").status == "HEALTHY", "it is healthy")
     after = reports("RankAware")

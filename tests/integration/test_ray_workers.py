@@ -157,7 +157,7 @@ def test_a_late_frame_of_an_ended_tenure_is_refused_and_takes_nothing_from_the_n
     worker.open(0, rank=1)
     assert worker.leave().failed_because is None
     worker.open(1, rank=0)
-    key = key_of(worker.tenure(0), "late")
+    key = key_of(worker.tenure(0), "caller", "late")
     call = pack_call("echo", (("hello",), {}))
     said = frame(CONNECTION, HELLO, key.encode()) + frame(CONNECTION, NEED, counts(4, 0)) + frame(1, CALL, call)
     ray.get(worker.actor.say.remote(key, 0, said))
