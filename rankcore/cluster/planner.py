@@ -69,10 +69,9 @@ def tell(draft: ClusterDraft, event: Any) -> None:
         _leaves(draft, worker_id, returns)
     placed = [record.replica_id for record, *_ in ledger.places]
     unplaced = [note.replica_id for note in ledger.notes if note.cant is not None and note.replica_id is not None]
-    for deployment in map(deployment_of, (*placed, *unplaced)):
-        entry = draft.find(deployment)
-        if entry is not None:
-            draft.put(deployment, entry)  # who waits for it is told behind whom, or that there is no room
+    concerned = map(deployment_of, (*placed, *unplaced))
+    for deployment, entry in [(each, found) for each in concerned if (found := draft.find(each)) is not None]:
+        draft.put(deployment, entry)  # who waits for it is told behind whom, or that there is no room
     commands: dict[DeploymentId, list[WeightsMove]] = {}
     for command in ledger.commands:
         if isinstance(command, WeightsMove):

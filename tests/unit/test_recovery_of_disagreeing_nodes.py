@@ -215,3 +215,11 @@ def test_a_node_rank_is_disputed_until_who_shares_it_has_moved_whatever_else_tha
     assert [given.rank.node_rank for given in d.sent(InitializeReplica)] == [3]
     d.settle()
     assert d.status == "HEALTHY"
+
+
+def test_all_replicas_of_a_node_wait_for_its_node_rank_while_another_node_believes_it():
+    step = recovered([("a", 0, 1, 0), ("b", 1, 1, 0), ("a", 2, 0, 1), ("a", 3, 0, 2)], target=4)
+    assert told(step) == {"llm#1.1": 2}
+    (message,) = [c for c in step.commands if isinstance(c, ReconfigureReplica)]
+    step = rankcore.step(step.state, ReplicaReconfigured(replica_id="llm#1.1", revision=message.revision, at=2.0))
+    assert told(step) == {"llm#1.2": 1, "llm#1.3": 1}
