@@ -14,6 +14,7 @@ from rankcore.events import ReplicasLeave
 from rankcore.lifecycle import Milestone
 from rankcore.notes import LATE, NoteKind
 from rankcore.rules import leaving, requests
+from rankcore.rules.bind import dismiss_surplus
 from rankcore.values import DRAINING, RECOVERING, REFILL, RELEASE, ReplicaId, ReplicaState
 
 
@@ -29,14 +30,17 @@ def on_replicas_leave(draft: Draft, event: ReplicasLeave) -> None:
         draft.note(LATE, "2.3", because=f"ReplicasLeave while {draft.status}")
         return
     fewer = sum(_leave(draft, replica_id) for replica_id in dict.fromkeys(event.replica_ids))
-    if not fewer:
+    before = draft.spec
+    after = max(0, before.target_replicas - fewer)
+    if after == before.target_replicas:  # 0 already, while whoever is left was to report first, perhaps
         return
-    before = draft.spec.target_replicas
-    draft.spec = attrs.evolve(draft.spec, target_replicas=max(0, before - fewer))
-    because = f"target {before} -> {draft.spec.target_replicas}: {fewer} replicas leave"
+    draft.spec = attrs.evolve(before, target_replicas=after)
+    because = f"target {before.target_replicas} -> {after}: {fewer} replicas leave"
     requests.announce(draft, because)
     if draft.status is not RECOVERING:
         draft.reach(Milestone.TARGET_LOWERED, because)
+    if draft.spec.surge_max < before.surge_max:
+        dismiss_surplus(draft)
 
 
 def _leave(draft: Draft, replica_id: ReplicaId) -> bool:

@@ -13,7 +13,7 @@ from rankcore.events import DeleteRequested, SpecChanged, StopRequested
 from rankcore.frozen import EMPTY
 from rankcore.lifecycle import Milestone
 from rankcore.notes import LATE, SPEC_APPLIED, WORLD_SIZE_CHANGED, NoteKind
-from rankcore.rules import leaving, prepare, recovery, static
+from rankcore.rules import evict, leaving, prepare, recovery, static
 from rankcore.rules.bind import dismiss_surplus
 from rankcore.rules.configure import change_build, change_config
 from rankcore.rules.prove import follow_min_ready
@@ -67,6 +67,8 @@ def on_spec_changed(draft: Draft, event: SpecChanged) -> None:
         prepare.look_at_all(draft)
     if new.surge_max < old.surge_max:
         dismiss_surplus(draft)
+    if new.graceful_shutdown_timeout_s > old.graceful_shutdown_timeout_s:
+        evict.enforce(draft)  # the last call may be over by now
     if _waits(new) != _waits(old):
         draft.wake(next_due(draft))
     if new.target_replicas != old.target_replicas:

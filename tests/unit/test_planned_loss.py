@@ -545,6 +545,16 @@ def test_another_grace_is_taken_from_the_deadline() -> None:
     assert stopped(d) == ["llm#1.0", "llm#1.2"]
 
 
+def test_a_longer_grace_that_has_begun_by_now_stops_who_is_left_in_that_step() -> None:
+    d = two_nodes(graceful_shutdown_timeout_s=5.0, max_unavailable=1)
+    d.cordon("n2")
+    d.cordon("n1")
+    d.drain("n0", deadline_at=d.now + 20.0)
+    assert stopped(d) == []
+    d.change(graceful_shutdown_timeout_s=30.0)
+    assert stopped(d) == ["llm#1.0", "llm#1.2"]
+
+
 def test_the_earlier_of_two_deadlines_holds() -> None:
     d = two_nodes(graceful_shutdown_timeout_s=10.0)
     d.drain("n0", 100.0)

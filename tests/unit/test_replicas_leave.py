@@ -117,3 +117,22 @@ def test_what_a_recovery_has_not_heard_stays_until_it_reports() -> None:
     ranks.leave("llm#1.0")
     assert ranks.state.world_size == 1, "it has reported, though the other has not"
     assert ranks.stopped() == ["llm#1.0"]
+
+
+def test_a_share_for_the_surge_falls_with_the_target() -> None:
+    ranks = Ranks(3, max_surge="50%").ready(0, 1, 2)
+    ranks.tell(SpecChanged(spec=DeploymentSpec(name="llm", target_replicas=3, version="2", max_surge="50%"), at=1.0))
+    ranks.leave("llm#1.2")
+    assert "llm#1.4" in ranks.stopped(), "one of two successors, the younger, is one too many"
+
+
+def test_where_the_target_is_0_already_nobody_is_told_that_it_is() -> None:
+    from rankcore import recover
+
+    ranks = Ranks()
+    ranks.step = recover(DeploymentSpec(name="llm", target_replicas=0), ("llm#1.0", "llm#1.1"), at=1.0, epoch=2)
+    said: Any = {"version": "1", "ready": True, "config_id": None, "epoch": 2, "at": 2.0}
+    ranks.tell(ReplicaReported(replica_id="llm#1.0", node_id="n", rank=ReplicaRank(0, 0, 0), **said))
+    ranks.leave("llm#1.0")
+    assert ranks.stopped() == ["llm#1.0"]
+    assert [each for each in ranks.step.commands if type(each) is AnnounceWorldSize] == []
