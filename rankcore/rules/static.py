@@ -271,4 +271,4 @@ def _users(draft: Draft, rank: int) -> Iterator[Replica]:
 
 
 def _is_to_move(draft: Draft, user: Replica) -> bool:
-    return user.slot is not None and user.slot in draft.bundles.misfits
+    return user.slot is not None and user.slot in draft.bundles.misfits and slots.is_holder(draft, user)

@@ -999,3 +999,14 @@ def test_a_loss_during_the_start_is_not_the_replicas_fault(restored_first: bool)
     d.settle()
     assert d.noted(NoteKind.START_FAILED) == []
     assert d.status is DeploymentStatus.HEALTHY
+
+
+def test_who_drains_is_not_asked_to_make_way_since_another_with_its_rank_is_to_move() -> None:
+    """S7: A leaves already, on the bundle of the vacant rank 2. B, which is to move, says that it has A's rank too (R10)."""
+    d = Deployment.recovered(None, {A: (0, 0, 0), B: (0, 0, 1), C: (1, 0, 2)}, placement=SINGLES, max_unavailable=1)
+    for replica_id, bundles in ((A, (2,)), (B, (3,)), (C, (1,))):
+        d.processes[replica_id].bundles, d.processes[replica_id].group_id = bundles, "pg"
+        d.report(replica_id, draining=replica_id == A)
+    assert [stop.replica_id for stop in d.sent(StopReplica)] == [A]
+    d.settle()
+    assert (d.status, places(d)) == (DeploymentStatus.HEALTHY, {0: (0,), 1: (1,), 2: (2,)})
