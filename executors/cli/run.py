@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 LOOK_EVERY_S = 0.25
+LEAVING = ("DRAINING", "FAILED")
+"""While a version has failed, whoever is in another state runs what was healthy last, or comes up with it."""
 STOP_TIMEOUT_S = 60.0
 
 
@@ -105,8 +107,8 @@ def watch(look: Callable[[], "Status"], names: list[str], go_on: Callable[[float
 
     Args:
         look: How is it?
-        names: Of the deployments that are to come up. One that has once been healthy here is only shown: if it fails later, by
-            a change that does not work, what was healthy last serves, and another change mends it.
+        names: Of the deployments that are to come up. One that has once been healthy is only shown, here or before: if it
+            fails, by a change that does not work, what was healthy last serves, and another change mends it.
         go_on: Lets that many seconds pass.
     """
     console = Console(highlight=False)
@@ -125,7 +127,9 @@ def watch(look: Callable[[], "Status"], names: list[str], go_on: Callable[[float
                     if info is not None and info.status == "HEALTHY":
                         starting.remove(name)
                     elif info is not None and info.status == "DEPLOY_FAILED":
-                        return f"{name} did not come up: {info.message}"
+                        if all(each.state in LEAVING for each in info.replicas):
+                            return f"{name} did not come up: {info.message}"
+                        starting.remove(name)
                 go_on(LOOK_EVERY_S)
     except KeyboardInterrupt:
         return None

@@ -190,6 +190,24 @@ def test_replicas_outlive_a_killed_controller_and_the_next_takes_them_over_with_
     assert pids_in(place.temporary) == []
 
 
+def test_an_edited_file_that_fails_leaves_in_service_who_was_taken_over(place):
+    first, before = place.healthy()
+    first.kill()
+    first.wait()
+    (place.folder / "models.py").write_text(APP.replace('if how == "fail":', "if True:"))
+    second = place.command("run", "models:app", "--executor", "local")
+    assert any("DEPLOY_FAILED" in line and "1 of 2 running" in line for line in second.stdout)
+    assert second.poll() is None
+    assert is_alive(before[1])
+    (place.folder / "models.py").write_text(APP)
+    assert place.run("rollback", "Model", "--executor", "local")[0] == 0
+    assert any("HEALTHY" in line for line in second.stdout)
+    assert place.replicas()[1] == before[1]
+    second.send_signal(signal.SIGINT)
+    second.communicate(timeout=PATIENCE_S)
+    assert (second.returncode, pids_in(place.temporary)) == (0, [])
+
+
 def test_an_edited_file_is_a_new_version_for_replicas_that_were_taken_over(place):
     first, before = place.healthy()
     first.kill()

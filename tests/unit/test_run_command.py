@@ -13,8 +13,8 @@ from executors.cli.verbs import Said, delete, evict, of_deployment, status
 from executors.deployment_ids import as_application
 from executors.ray_gpu import api, changing, connection
 from executors.ray_gpu.errors import InvalidCallError, NoAnswerError, NotRunningError, UnknownNameError
-from executors.ray_gpu.overview import DeploymentInfo, Status
-from rankcore import DeploymentStatus
+from executors.ray_gpu.overview import DeploymentInfo, ReplicaStatus, Status
+from rankcore import DeploymentStatus, ReplicaState
 
 RAY = Said(None)
 
@@ -240,3 +240,19 @@ def test_rollback_and_retry_ask_for_the_one_deployment_that_is_meant(three, monk
 def test_what_are_no_ranks_is_refused_before_anybody_is_asked(ranks):
     with pytest.raises(InvalidCallError, match="ranks must be integers"):
         changing.retry("m", ranks=ranks)
+
+
+@pytest.mark.parametrize(
+    ("state", "ends"), [("RUNNING", False), ("STARTING", False), ("DRAINING", True), ("FAILED", True), (None, True)]
+)
+def test_a_run_whose_version_has_failed_ends_unless_what_was_healthy_last_serves(app, monkeypatch, capsys, state, ends):
+    from executors.cli import run as run_module
+
+    there = ReplicaStatus(
+        replica_id="an_app/f#1.0", state=ReplicaState(state or "FAILED"), rank=None, node_id="n", pid=1, version="a"
+    )
+    replicas = () if state is None else (there,)
+    failed = attrs.evolve(info("an_app", "f"), status=DeploymentStatus.DEPLOY_FAILED, message="no weights", replicas=replicas)
+    now = Status(namespace="n", epoch=1, controller_pid=1, journal=None, deployments={failed.name: failed})
+    problem = run_module.watch(lambda: now, [failed.name], raising(KeyboardInterrupt))
+    assert problem == ("an_app/f did not come up: no weights" if ends else None)
