@@ -70,6 +70,7 @@ class Replica:
         actor_name: str | None = None,
         restart_token: str = "",
     ) -> None:
+        self._replica_id = replica_id  # first: Ray asks one that does not come up for its name too
         self._user = user or admitted_code(namespace, deployment, version, replica_id, epoch)
         code = self._user.code
         self._endpoint = Endpoint(
@@ -111,7 +112,7 @@ class Replica:
 
     def __repr__(self) -> str:
         """What Ray calls it while it has no rank, and its dashboard always: see `logs.shown_name`."""
-        return self._endpoint.replica_id
+        return self._replica_id
 
     # -- what the controller asks
 

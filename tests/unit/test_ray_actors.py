@@ -1,6 +1,7 @@
 """Actors are looked for in the cluster that this process was connected to; one that is gone is not started anew."""
 
 import asyncio
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +16,7 @@ from executors.ray_gpu.errors import NotRunningError
 from executors.ray_gpu.process import Process
 from executors.ray_gpu.proxies import proxy
 from executors.ray_gpu.requests.actors import connection, find_actor
+from executors.ray_gpu.worker import actor
 
 
 @pytest.mark.parametrize("cluster", [None, object()])
@@ -49,3 +51,20 @@ def test_the_call_that_watches_returns_after_a_while(monkeypatch):
     asyncio.run(asyncio.wait_for(replica.Replica.watch(None), 60))
     serving = SimpleNamespace(_there=lambda waiting: waiting)
     asyncio.run(asyncio.wait_for(proxy.Proxy.watch(serving, 0.0), 60))
+
+
+@pytest.mark.parametrize(
+    ("made", "arguments"),
+    [(replica.Replica, ("a/m#1.0", "1", 1)), (actor.WorkerActor, ("a/m#1.0", "1", 1, "weights", None, None))],
+)
+def test_a_process_that_may_not_come_up_has_its_name_so_that_ray_can_say_why(monkeypatch, made, arguments):
+    """What raised while Ray looked for the name of what had raised ended the process, and the reason was lost."""
+
+    def too_late(*_):
+        raise replica.FencedError("epoch 2 has begun")
+
+    monkeypatch.setattr(sys.modules[made.__module__], "admitted_code", too_late)
+    process = made.__new__(made)
+    with pytest.raises(replica.FencedError):
+        process.__init__("ns", "a/m", *arguments)
+    assert repr(process) == "a/m#1.0"

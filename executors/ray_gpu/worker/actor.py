@@ -65,6 +65,7 @@ class WorkerActor:
         expected: str | None,
         places: Places,
     ) -> None:
+        self._worker_id = worker_id  # first: Ray asks one that does not come up for its name too
         self._user = admitted_code(namespace, deployment, version, worker_id, epoch)
         self._namespace = namespace
         self._deployment = deployment
@@ -82,7 +83,7 @@ class WorkerActor:
 
     def __repr__(self) -> str:
         """What Ray calls it until it is a replica: see `logs.shown_name`."""
-        return self._worker.worker_id
+        return self._worker_id
 
     # -- what the controller asks of the process
 
