@@ -121,7 +121,7 @@ OUTSIDE = ProxyOptions(
         "log_level": "DEBUG",
         "logs_dir": None,
         "enable_access_log": True,
-        "additional_log_standard_attrs": (),
+        "additional_log_standard_attrs": [],
     },
 )
 
