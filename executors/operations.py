@@ -117,8 +117,8 @@ def checked_reason(reason: object) -> str:
 
 def changed(
     entry: Entry, fields: Fields, at: float, *, stop_first: tuple[ReplicaId, ...] = (), routing: RoutingSpec | None = None
-) -> ScaleRequested | ChangeRequested:
-    """Other fields of a spec.
+) -> tuple[ScaleRequested | ChangeRequested, ...]:
+    """Other fields of a spec, as what is to be requested one after the other.
 
     Args:
         stop_first: Whom a downscale should stop before any other, where nothing else is changed.
@@ -134,11 +134,16 @@ def changed(
             f"the number of replicas of {deployment} follows its load: its autoscaling_config has min_replicas and max_replicas"
         )
     ranks = attrs.evolve(entry.ranks.spec, **fields)
+    scaled: tuple[ScaleRequested, ...] = ()
+    if "target_replicas" in fields:
+        number = ranks.target_replicas
+        scaled = (ScaleRequested(deployment=deployment, target_replicas=number, stop_first=stop_first, at=at),)
     if set(fields) == {"target_replicas"} and routing is None:
-        target = ranks.target_replicas
-        return ScaleRequested(deployment=deployment, target_replicas=target, stop_first=stop_first, at=at)
+        return scaled
+    # The number that was applied stays there: the same file again is compared with it, and leaves what was scaled by hand.
+    ranks = attrs.evolve(ranks, target_replicas=entry.spec.ranks.target_replicas)
     routing = routing if routing is not None else entry.spec.routing
-    return ChangeRequested(spec=attrs.evolve(entry.spec, ranks=ranks, routing=routing), at=at)
+    return (ChangeRequested(spec=attrs.evolve(entry.spec, ranks=ranks, routing=routing), at=at), *scaled)
 
 
 def rolled_back(entry: Entry) -> Fields:

@@ -36,6 +36,8 @@ MAPPINGS = ("residency", "static_placement")
 FILES = (".yaml", ".yml", ".json")
 KINDS = {"object": "a mapping of names to values", "array": "a list", "str": "text", "null": "nothing"}
 """What msgspec calls a kind of value, and what people call it who write YAML."""
+_WITHIN = re.compile(r"\w+(?:\['(?P<key>[^']+)'\]|\[(?P<index>\d+)\]|\.(?P<field>\w+)| has no '(?P<unknown>[^']+)')")
+"""How errors name a key in the value that they are about."""
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 _WRONG = re.compile(r"(?P<problem>.*?)(?: - at `\$(?P<keys>.*)`)?", re.DOTALL)
 
@@ -112,6 +114,19 @@ class AppsFile:
             return ScenarioError(f"{path_text(keys)}: {text}" if keys else f"{self._source}: {text}")
         return ScenarioError.at(text, self._source, self._lines.line_of(keys), keys or None)
 
+    def within(self, keys: KeyPath, text: str) -> KeyPath:
+        """The key that an error speaks of in the value at a place, such as `min_replicas` of `option['min_replicas'] must be`,
+        where that is there; else the place.
+        """
+        found, value = _WITHIN.match(text), self._value_at(keys)
+        if found is None or value is None:
+            return keys
+        key = int(found["index"]) if found["index"] else found["key"] or found["field"] or found["unknown"]
+        is_there = (
+            key in value if isinstance(value, dict) else isinstance(value, list) and type(key) is int and key < len(value)
+        )
+        return (*keys, key) if is_there else keys
+
     def _found_wrong(self, text: str) -> ScenarioError:
         said = _WRONG.fullmatch(text)
         assert said is not None, "it matches any line"
@@ -129,6 +144,8 @@ class AppsFile:
     def _value_at(self, keys: KeyPath) -> Any:
         value: Any = self._data
         for key in keys:
+            if not (key in value if isinstance(value, dict) else isinstance(value, list) and key in range(len(value))):
+                return None
             value = value[key]
         return value
 

@@ -111,8 +111,11 @@ def packages_of(
         try:
             of_this = built(wanted, namespace, in_task=in_task, timeout_s=timeout_s)
         except BuildError as error:
-            keys = ("applications", index, *(positions.get(str(key), key) for key in error.keys))
-            raise file.problem(keys, str(error).partition("\n")[0]) from None
+            keys = error.keys
+            if keys[:1] == ("deployments",):
+                keys = ("deployments", *(positions[str(name)] for name in keys[1:2]), *keys[2:])
+            text = str(error).partition("\n")[0]
+            raise file.problem(file.within(("applications", index, *keys), text), text) from None
         for prefix in [package.route_prefix for package in of_this if package.route_prefix is not None]:
             if prefix in taken:
                 allowed = f"expected one that application {taken[prefix]!r} does not have"

@@ -127,7 +127,8 @@ class Answers:
         """Other fields of the spec; who is to be stopped first by a downscale."""
         if "restart_token" in fields:  # all are started anew
             self._asked.check_code(fields.get("version", self._entry.ranks.spec.version))
-        self._asked.request(operations.changed(self._entry, fields, self._asked.now(), stop_first=tuple(stop_first)))
+        for event in operations.changed(self._entry, fields, self._asked.now(), stop_first=tuple(stop_first)):
+            self._asked.request(event)
 
     def rollback(self) -> None:
         """What was healthy last is wanted again."""

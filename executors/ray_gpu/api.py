@@ -353,7 +353,7 @@ def plan_packages(
     _check_names([each.code.app_name for each in packages if each.is_ingress])
     try:
         controller = connection.find_controller(namespace)
-    except VersionMismatchError:
+    except (VersionMismatchError, NoAnswerError):
         raise
     except NotRunningError:  # nothing is deployed yet
         ProxyOptions().asked(http_options, grpc_options)

@@ -111,7 +111,7 @@ def _build(wanted: WantedApplication, namespace: str) -> tuple[Package, ...]:
     named = in_order(application)
     for name in wanted.deployments:
         if name not in named:
-            raise BuildError(("deployments",), not_one("deployment", name, (), named))
+            raise BuildError(("deployments", name, "name"), not_one("deployment", name, (), named))
     changed = {id(each): _with_options(each.deployment, name, wanted) for name, each in named.items()}
     origin = Origin(wanted.import_path, wanted.args, wanted.runtime_env)
     whole = _with_deployments(application, changed, {})
@@ -152,9 +152,17 @@ def _called(builder: Any, args: Mapping[str, Any]) -> Any:
     except LoadError as error:
         raise BuildError(("args",), str(error)) from error
     except (Exception, SystemExit) as error:  # whatever the user's code raises
-        raise BuildError(
-            ("args",), f"{name_of(builder)} raised {type(error).__name__}: {' '.join(str(error).split())}"
-        ) from error
+        text = f"{name_of(builder)} raised {type(error).__name__}: {' '.join(str(error).split())}"
+        raise BuildError(("args", *_arguments_in(error)), text) from error
+
+
+def _arguments_in(error: BaseException) -> tuple[str | int, ...]:
+    """Where in the arguments a pydantic model has found the first thing that is wrong; nowhere, where that is another error."""
+    told = getattr(error, "errors", None)
+    try:
+        return tuple(each for each in told()[0]["loc"] if isinstance(each, str | int)) if callable(told) else ()
+    except (TypeError, LookupError, AttributeError):
+        return ()
 
 
 def _with_options(deployment: Deployment, name: str, wanted: WantedApplication) -> Deployment:

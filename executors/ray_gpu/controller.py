@@ -301,9 +301,9 @@ class Controller:
         renamed = (renamed_id(each, found.id_on_ray, found.deployment) for each in stop_first)
         first = tuple(renamed_id(each, bare, found.deployment) for each in renamed)
         routing = attrs.evolve(routing_of(found.entry), **routing_fields) if routing_fields else None
-        event = operations.changed(found.entry, fields, self._world.now(), stop_first=first, routing=routing)
         try:
-            self._cluster.request(event)
+            for event in operations.changed(found.entry, fields, self._world.now(), stop_first=first, routing=routing):
+                self._cluster.request(event)
         except InvalidEventError as error:
             raise InvalidDeploymentError(str(error)) from None
         await self._cluster.until_saved((found.deployment,))

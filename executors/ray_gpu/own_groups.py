@@ -24,6 +24,8 @@ from rankcore.values import NodeId, ReplicaId
 OPTIONS = ("placement_group_bundles", "placement_group_strategy", "placement_group_bundle_label_selector")
 NOT_WITH = ("_placement_info", "placement", "residency", "max_replicas_per_node")
 """Options that say otherwise where replicas are."""
+AMOUNT_MAX = 1e12
+"""As the machine of ranks counts what a replica asks of its node."""
 NOWHERE = {NODE_ID: "in(none)"}
 """Labels that no node has."""
 PREFIX = "rankcore-replica:"
@@ -53,8 +55,20 @@ def group_wanted(settings: Mapping[str, Any], actor_options: Mapping[str, Any]) 
         validate_placement_group(bundles=bundles, strategy=strategy or "PACK", bundle_label_selector=selectors or None)
     except (ValueError, TypeError) as error:
         raise InvalidDeploymentError(f"placement_group_bundles: {' '.join(str(error).split())}") from None
+    _check_amounts(bundles)
     _check_room(demands(actor_options), bundles[0])
     return {"bundles": [dict(each) for each in bundles], "strategy": strategy or "PACK", "labels": selectors}
+
+
+def _check_amounts(bundles: Sequence[Mapping[str, Any]]) -> None:
+    """Ray itself takes amounts here that no node can have."""
+    for index, bundle in enumerate(bundles):
+        for name, amount in bundle.items():
+            if isinstance(amount, bool) or not 0 <= amount <= AMOUNT_MAX:
+                found = f"{name} {amount!r:.80}"
+                raise InvalidDeploymentError(
+                    f"placement_group_bundles[{index}] must have finite amounts from 0 to {AMOUNT_MAX:g}, got {found}"
+                )
 
 
 def _check_room(asked: Mapping[str, float], first: Mapping[str, float]) -> None:

@@ -11,7 +11,7 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[r
 from executors.apps import packing
 from executors.ray_gpu import api, connection
 from executors.ray_gpu.building import WantedApplication, built
-from executors.ray_gpu.errors import InvalidDeploymentError
+from executors.ray_gpu.errors import InvalidDeploymentError, NoAnswerError
 from executors.ray_gpu.extras import extras_of
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.options import HttpOptions
@@ -121,7 +121,7 @@ OUTSIDE = ProxyOptions(
         "log_level": "DEBUG",
         "logs_dir": None,
         "enable_access_log": True,
-        "additional_log_standard_attrs": (),
+        "additional_log_standard_attrs": [],
     },
 )
 
@@ -184,6 +184,15 @@ def test_ports_that_clash_with_what_is_in_force_are_refused_before_anything_is_d
     with pytest.raises(InvalidDeploymentError, match="cannot share port 9000"):
         api.plan_packages((), replace=False, prune=True, http_options=clash, namespace="n")
     assert {method for method, _ in calls} <= {"proxy_options", "revision"}
+
+
+def test_there_is_no_plan_where_the_controller_does_not_answer(monkeypatch):
+    def silent(*_):
+        raise NoAnswerError("the controller has not answered")
+
+    monkeypatch.setattr(connection, "find_controller", silent)
+    with pytest.raises(NoAnswerError):  # and not one in which all would start: the controller has deployments
+        api.plan_packages((), replace=False, prune=True, namespace="n")
 
 
 def test_a_deploy_keeps_what_it_does_not_say_of_proxies(calls):

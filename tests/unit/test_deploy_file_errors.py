@@ -15,7 +15,17 @@ from rankcore import DeploymentStatus
 from rankcore.cluster import ClusterPlan, PlannedChange, PlannedWeights
 from rankcore.planning import Plan, PlannedMove, PlannedStart, PlannedStop
 
-MODULE = "from executors.ray_gpu import deployment\n@deployment\ndef f(): ...\napp = f.bind()\n"
+MODULE = """\
+from pydantic import BaseModel
+from executors.ray_gpu import deployment
+@deployment
+def f(): ...
+app = f.bind()
+class Size(BaseModel):
+    layers: int
+def build(size: Size): return app
+"""
+APPS = "an_app_of_a_file"
 FILE = """\
 http_options: {port: 8080}
 proxy_location: HeadOnly
@@ -32,11 +42,11 @@ PLANNED = PlannedChange("old/Model", "deleted", None)
 
 @pytest.fixture
 def text(tmp_path, monkeypatch):
-    (tmp_path / "an_app_of_a_file.py").write_text(MODULE)
+    (tmp_path / f"{APPS}.py").write_text(MODULE)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(connection, "connect", lambda **_: None)
-    return FILE.replace("MODULE", "an_app_of_a_file")
+    return FILE.replace("MODULE", APPS)
 
 
 def never(*_, **__):
@@ -68,7 +78,7 @@ def never(*_, **__):
             "name: two",
             "name: two\n    logging_config: {encodings: JSON}",
             8,
-            "applications[1].logging_config: logging_config has no 'encodings'; there are: ",
+            "applications[1].logging_config.encodings: logging_config has no 'encodings'; there are: ",
         ),
         (
             "port: 8080}",
@@ -83,16 +93,48 @@ def never(*_, **__):
             "applications[1].deployments[0].static_placement: static_placement.placement_group must be the name of a ",
         ),
         (
+            "    route_prefix: /y",
+            "    deployments:\n      - name: f\n        autoscaling_config:\n          max_replicas: 2\n"
+            "          min_replicas: 5",
+            13,
+            "applications[1].deployments[0].autoscaling_config.min_replicas: autoscaling_config['min_replicas'] must be an ",
+        ),
+        (
+            "    route_prefix: /y",
+            "    deployments:\n      - name: f\n        residency:\n          weights: /m\n          weight: 3",
+            13,
+            "applications[1].deployments[0].residency.weight: residency has no 'weight'; there are: ",
+        ),
+        (
+            "    route_prefix: /y",
+            "    deployments:\n      - name: f\n        placement_group_bundles:\n          - CPU: 1\n          - CPU: -1",
+            13,
+            "applications[1].deployments[0].placement_group_bundles[1]: placement_group_bundles[1] must have finite ",
+        ),
+        (
+            "    route_prefix: /y",
+            "    deployments:\n      - name: f\n      - name: name",
+            11,
+            "applications[1].deployments[1].name: there is no deployment 'name'; there is: f",
+        ),
+        (
+            "MODULE:app\n    route_prefix: /y",
+            "MODULE:build\n    args:\n      depth: 1\n      layers: many",
+            11,
+            "applications[1].args.layers: build raised ValidationError: 1 validation error for Size layers Input should be ",
+        ),
+        (
             "route_prefix: /y",
             "deployments: [{name: f, logging_config: {log_level: LOUD}}]",
             9,
-            "applications[1].deployments[0].logging_config: LoggingConfig.log_level must be one of ",
+            "applications[1].deployments[0].logging_config.log_level: LoggingConfig.log_level must be one of ",
         ),
     ],
 )
 def test_it_is_one_line_with_key_and_line(text, tmp_path, monkeypatch, capsys, dry_run, found, by, line, problem):
     monkeypatch.setattr(api, "plan_packages", never)
     monkeypatch.setattr(api, "deploy_packages", never)
+    found, by = found.replace("MODULE", APPS), by.replace("MODULE", APPS)
     assert text.count(found) == 1
     (tmp_path / "apps.yaml").write_text(text.replace(found, by))
     with pytest.raises(typer.Exit) as ended:

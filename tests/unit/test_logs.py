@@ -4,13 +4,17 @@ import json
 import logging
 import logging.handlers
 
+import attrs
 import pytest
 
 from executors.ray_gpu.errors import InvalidDeploymentError
+from executors.ray_gpu.grpc_proxy.options import GrpcOptions
+from executors.ray_gpu.http.options import HttpOptions
 from executors.ray_gpu.logs import process
 from executors.ray_gpu.logs.config import UNASKED, LoggingConfig, as_plain, from_plain, logging_config_of
 from executors.ray_gpu.logs.process import log_from_here, path_of
 from executors.ray_gpu.logs.shown_name import shown_name
+from executors.ray_gpu.proxies.options import ProxyOptions
 
 WHO = {"application": "chat", "deployment": "llm", "replica": "chat/llm#1.0", "rank": 3, "request_id": "of-now"}
 
@@ -125,6 +129,14 @@ def test_ray_serves_own_object_is_taken_with_the_same_meaning():
 def test_it_comes_to_other_processes_as_it_is_and_a_newer_ones_fields_are_left_out():
     config = LoggingConfig(log_level=logging.ERROR, additional_log_standard_attrs=["name"])
     assert from_plain(as_plain(config) | {"newer": 1}) == config
+
+
+def test_what_proxies_are_to_serve_is_the_same_once_a_controller_has_stored_it_and_another_read_it():
+    logging = as_plain(LoggingConfig(encoding="JSON", additional_log_standard_attrs=["name", "lineno"]))
+    grpc = GrpcOptions(servicer_functions=["a.b"], sys_path=["/a"], runtime_env={"env_vars": {"A": "b"}})
+    options = ProxyOptions(http=HttpOptions(port=8001), grpc=grpc, logging=logging)
+    # Or the next controller would replace proxies that serve as they should, and nobody listens meanwhile.
+    assert ProxyOptions.of(json.loads(json.dumps(attrs.asdict(options)))) == options
     assert from_plain(None) is None
     assert not UNASKED.enable_access_log
 

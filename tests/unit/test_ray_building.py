@@ -93,7 +93,12 @@ def test_a_builder_has_its_args(module):
         ("nothing", {}, ("import_path",), "has no 'nothing'"),
         ("app", {"runtime_env": {"env_vars": {"A": 3}}}, ("runtime_env",), "runtime_env['env_vars'] must be of type"),
         ("Chat", {}, ("import_path",), "is a deployment"),
-        ("app", {"deployments": {"Chta": {}}}, ("deployments",), "there is no deployment 'Chta'; there is: Chat, Other"),
+        (
+            "app",
+            {"deployments": {"Chta": {}}},
+            ("deployments", "Chta", "name"),
+            "there is no deployment 'Chta'; there is: Chat, Other",
+        ),
         (
             "app",
             {"deployments": {"Chat": {"num_replicas": -1}}},

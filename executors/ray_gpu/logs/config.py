@@ -98,8 +98,10 @@ def logging_config_of(given: object) -> LoggingConfig | None:
 
 
 def as_plain(config: LoggingConfig | None) -> dict[str, Any] | None:
-    """What travels to other processes, which may be of another release; `from_plain` reads it."""
-    return attrs.asdict(config) if config is not None else None
+    """What travels to other processes, which may be of another release, also as JSON; `from_plain` reads it."""
+    if config is None:
+        return None
+    return {name: list(each) if isinstance(each, tuple) else each for name, each in attrs.asdict(config).items()}
 
 
 def from_plain(fields: Mapping[str, Any] | None) -> LoggingConfig | None:
