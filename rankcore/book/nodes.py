@@ -3,13 +3,16 @@
 Each of these is called by what happens to a replica: it is placed, is told other ranks, begins to leave, or is gone.
 """
 
+from collections.abc import Callable
+from operator import attrgetter
+
 from msgspec.structs import replace
 
 from rankcore.draft import Draft
 from rankcore.frozen import PMap
 from rankcore.rankset import RankCounts, RankSet
 from rankcore.state import Ids, Node, Replica, without
-from rankcore.values import DRAINING, NodeId, ReplicaId
+from rankcore.values import DRAINING, NodeId, ReplicaId, ReplicaRank
 
 
 def node_of(draft: Draft, node_id: NodeId) -> Node:
@@ -31,12 +34,14 @@ def store(draft: Draft, node_id: NodeId, old: Node, new: Node) -> None:
     if before != after:
         draft.nodes_used += (after > 0) - (before > 0)
     if after < before or len(new.members) < len(old.members):
-        if new.has_gap:
-            draft.touched = draft.touched.set(node_id, new.index)
-        else:
-            draft.touched = without(draft.touched, node_id)
+        follow_gap(draft, node_id, new)
     if new.capacity is not None or old.capacity is not None:
         _follow_room(draft, old, new)
+
+
+def follow_gap(draft: Draft, node_id: NodeId, node: Node) -> None:
+    """Have compaction look at a node while a local rank on it could be a lower one."""
+    draft.touched = draft.touched.set(node_id, node.index) if node.has_gap else without(draft.touched, node_id)
 
 
 def _follow_room(draft: Draft, old: Node, new: Node) -> None:
@@ -159,14 +164,13 @@ def _counted(counts: RankCounts, before: tuple[int, ...], after: tuple[int, ...]
     return counts
 
 
-GLOBAL, NODE, LOCAL = "rank", "node_rank", "local_rank"
+GLOBAL, NODE, LOCAL = attrgetter("rank"), attrgetter("node_rank"), attrgetter("local_rank")
 
 
-def beliefs(replica: Replica, level: str) -> tuple[int, ...]:
+def beliefs(replica: Replica, level: Callable[[ReplicaRank], int]) -> tuple[int, ...]:
     """The numbers of one level that a replica may believe, each once."""
     if replica.told is None:
         return ()
-    told: int = getattr(replica.told, level)
     if not replica.believed:
-        return (told,)
-    return tuple({told, *(getattr(rank, level) for rank in replica.believed)})
+        return (level(replica.told),)
+    return tuple({level(replica.told), *map(level, replica.believed)})
