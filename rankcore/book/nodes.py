@@ -105,26 +105,26 @@ def join(draft: Draft, replica: Replica) -> None:
     assert replica.node_id is not None, f"{replica.replica_id} is placed on no node"
     node = node_of(draft, replica.node_id)
     members = node.members.set(replica.replica_id, replica.birth)
-    leaving = node.leaving.set(replica.replica_id, replica.birth) if replica.state is DRAINING else node.leaving
-    store(draft, replica.node_id, node, replace(node, members=members, leaving=leaving))
+    staying = node.staying + (replica.state is not DRAINING)
+    store(draft, replica.node_id, node, replace(node, members=members, staying=staying))
 
 
 def begin_to_leave(draft: Draft, replica: Replica) -> None:
     """A replica counts no longer among those that stay on its node."""
     if replica.node_id is not None:
         node = draft.nodes[replica.node_id]
-        store(draft, replica.node_id, node, replace(node, leaving=node.leaving.set(replica.replica_id, replica.birth)))
+        store(draft, replica.node_id, node, replace(node, staying=node.staying - 1))
 
 
 def leave(draft: Draft, gone: Replica) -> None:
     """A replica is on its node no longer, and believes nothing."""
     if gone.node_id is not None:
-        node, gone_id = draft.nodes[gone.node_id], gone.replica_id
-        members, leaving = node.members.delete(gone_id), without(node.leaving, gone_id)
+        node = draft.nodes[gone.node_id]
+        members, staying = node.members.delete(gone.replica_id), node.staying - (gone.state is not DRAINING)
         locals_ = _counted(node.locals, beliefs(gone, LOCAL), ())
         draft.node_ranks = _counted(draft.node_ranks, beliefs(gone, NODE), (), node.node_rank)
         node_rank = _still_believed(draft, members, locals_, node.node_rank)
-        store(draft, gone.node_id, node, replace(node, node_rank=node_rank, members=members, leaving=leaving, locals=locals_))
+        store(draft, gone.node_id, node, replace(node, node_rank=node_rank, members=members, staying=staying, locals=locals_))
 
 
 def believe(draft: Draft, old: Replica, new: Replica) -> None:

@@ -26,7 +26,7 @@ from rankcore.rules import overlap
 from rankcore.rules.configure import takes_config_along
 from rankcore.rules.messages import reconfigure
 from rankcore.state import Node, Replica, oldest_first
-from rankcore.values import ReplicaId, ReplicaRank
+from rankcore.values import DRAINING, ReplicaId, ReplicaRank
 
 
 def compact(draft: Draft, at_rest: bool) -> None:
@@ -95,7 +95,7 @@ def _locals(draft: Draft, node: Node) -> Level[ReplicaId]:
 
 
 def _ranked(draft: Draft, node: Node) -> list[Replica]:
-    return [each for each in draft.those(node.members) if each.told is not None and each.replica_id not in node.leaving]
+    return [each for each in draft.those(node.members) if each.told is not None and each.state is not DRAINING]
 
 
 _BOUNDS: dict[str, Callable[[Draft, Replica], str]] = {
