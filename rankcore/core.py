@@ -225,7 +225,7 @@ def _settle(draft: Draft) -> Step:
         at_rest = is_at_rest(draft)
         if at_rest or draft.spec.compaction == "immediate":
             compact(draft, at_rest)
-        if draft.requested.size or draft.waiting:
+        if draft.roomless.size or (draft.spec.placement is not None and (draft.requested.size or draft.waiting)):
             relieve(draft)
         if draft.recheck:
             static.recheck(draft)

@@ -181,7 +181,7 @@ class Node(Struct, frozen=True, gc=False):
         index: Order in which nodes became known; breaks ties.
         node_rank: In the book; None while no initialised replica is on it.
         members: The live replicas on it.
-        leaving: Those of them that are told to stop.
+        staying: How many of them are not told to stop.
         locals: Local ranks that a member holds or may believe.
         reserved: Requested replicas that the core wants here.
         capacity: How many replicas of this deployment it can hold; None: the executor never said.
@@ -195,7 +195,7 @@ class Node(Struct, frozen=True, gc=False):
     index: int
     node_rank: int | None = None
     members: Ids = EMPTY
-    leaving: Ids = EMPTY
+    staying: int = 0
     locals: RankCounts = RankCounts()
     reserved: Ids = EMPTY
     capacity: int | None = None
@@ -204,11 +204,6 @@ class Node(Struct, frozen=True, gc=False):
     cordoned: bool = False
     drain: Drain | None = None
     cordon_at: float = -1.0
-
-    @property
-    def staying(self) -> int:
-        """How many of its members are not leaving."""
-        return len(self.members) - len(self.leaving)
 
     @property
     def has_gap(self) -> bool:

@@ -3,14 +3,16 @@
 from enum import StrEnum
 from typing import TypeAlias
 
-import attrs
+from msgspec import Struct
+
+from rankcore.frozen import known_to_attrs
 
 ReplicaId: TypeAlias = str
 NodeId: TypeAlias = str
 
 
-@attrs.frozen
-class ReplicaRank:
+@known_to_attrs
+class ReplicaRank(Struct, frozen=True, gc=False):
     """Where a replica stands, at three levels, each counted from 0 (R1).
 
     Attributes:

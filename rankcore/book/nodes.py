@@ -3,13 +3,16 @@
 Each of these is called by what happens to a replica: it is placed, is told other ranks, begins to leave, or is gone.
 """
 
+from collections.abc import Callable
+from operator import attrgetter
+
 from msgspec.structs import replace
 
 from rankcore.draft import Draft
 from rankcore.frozen import PMap
 from rankcore.rankset import RankCounts, RankSet
 from rankcore.state import Ids, Node, Replica, without
-from rankcore.values import DRAINING, NodeId, ReplicaId
+from rankcore.values import DRAINING, NodeId, ReplicaId, ReplicaRank
 
 
 def node_of(draft: Draft, node_id: NodeId) -> Node:
@@ -31,12 +34,14 @@ def store(draft: Draft, node_id: NodeId, old: Node, new: Node) -> None:
     if before != after:
         draft.nodes_used += (after > 0) - (before > 0)
     if after < before or len(new.members) < len(old.members):
-        if new.has_gap:
-            draft.touched = draft.touched.set(node_id, new.index)
-        else:
-            draft.touched = without(draft.touched, node_id)
+        follow_gap(draft, node_id, new)
     if new.capacity is not None or old.capacity is not None:
         _follow_room(draft, old, new)
+
+
+def follow_gap(draft: Draft, node_id: NodeId, node: Node) -> None:
+    """Have compaction look at a node while a local rank on it could be a lower one."""
+    draft.touched = draft.touched.set(node_id, node.index) if node.has_gap else without(draft.touched, node_id)
 
 
 def _follow_room(draft: Draft, old: Node, new: Node) -> None:
@@ -100,26 +105,26 @@ def join(draft: Draft, replica: Replica) -> None:
     assert replica.node_id is not None, f"{replica.replica_id} is placed on no node"
     node = node_of(draft, replica.node_id)
     members = node.members.set(replica.replica_id, replica.birth)
-    leaving = node.leaving.set(replica.replica_id, replica.birth) if replica.state is DRAINING else node.leaving
-    store(draft, replica.node_id, node, replace(node, members=members, leaving=leaving))
+    staying = node.staying + (replica.state is not DRAINING)
+    store(draft, replica.node_id, node, replace(node, members=members, staying=staying))
 
 
 def begin_to_leave(draft: Draft, replica: Replica) -> None:
     """A replica counts no longer among those that stay on its node."""
     if replica.node_id is not None:
         node = draft.nodes[replica.node_id]
-        store(draft, replica.node_id, node, replace(node, leaving=node.leaving.set(replica.replica_id, replica.birth)))
+        store(draft, replica.node_id, node, replace(node, staying=node.staying - 1))
 
 
 def leave(draft: Draft, gone: Replica) -> None:
     """A replica is on its node no longer, and believes nothing."""
     if gone.node_id is not None:
-        node, gone_id = draft.nodes[gone.node_id], gone.replica_id
-        members, leaving = node.members.delete(gone_id), without(node.leaving, gone_id)
+        node = draft.nodes[gone.node_id]
+        members, staying = node.members.delete(gone.replica_id), node.staying - (gone.state is not DRAINING)
         locals_ = _counted(node.locals, beliefs(gone, LOCAL), ())
         draft.node_ranks = _counted(draft.node_ranks, beliefs(gone, NODE), (), node.node_rank)
         node_rank = _still_believed(draft, members, locals_, node.node_rank)
-        store(draft, gone.node_id, node, replace(node, node_rank=node_rank, members=members, leaving=leaving, locals=locals_))
+        store(draft, gone.node_id, node, replace(node, node_rank=node_rank, members=members, staying=staying, locals=locals_))
 
 
 def believe(draft: Draft, old: Replica, new: Replica) -> None:
@@ -159,14 +164,13 @@ def _counted(counts: RankCounts, before: tuple[int, ...], after: tuple[int, ...]
     return counts
 
 
-GLOBAL, NODE, LOCAL = "rank", "node_rank", "local_rank"
+GLOBAL, NODE, LOCAL = attrgetter("rank"), attrgetter("node_rank"), attrgetter("local_rank")
 
 
-def beliefs(replica: Replica, level: str) -> tuple[int, ...]:
+def beliefs(replica: Replica, level: Callable[[ReplicaRank], int]) -> tuple[int, ...]:
     """The numbers of one level that a replica may believe, each once."""
     if replica.told is None:
         return ()
-    told: int = getattr(replica.told, level)
     if not replica.believed:
-        return (told,)
-    return tuple({told, *(getattr(rank, level) for rank in replica.believed)})
+        return (level(replica.told),)
+    return tuple({level(replica.told), *map(level, replica.believed)})

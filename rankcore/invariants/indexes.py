@@ -212,11 +212,11 @@ def _check_nodes(state: DeploymentState, replicas: list[Replica]) -> Iterable[Vi
         here = on_node.get(node_id, [])
         expected = (
             _ids(here),
-            _ids(r for r in here if r.state is ReplicaState.DRAINING),
+            sum(map(_stays, here)),
             _count(rank for r in here for rank in beliefs(r, LOCAL)),
             _ids(wanted_on.get(node_id, [])),
         )
-        found = (_by_age(node.members), _by_age(node.leaving), _counter(node.locals), _by_age(node.reserved))
+        found = (_by_age(node.members), node.staying, _counter(node.locals), _by_age(node.reserved))
         if found != expected:
             yield Violation("index", f"node {node_id} is {found}, expected {expected}")
         if node.node_rank is not None and not here:

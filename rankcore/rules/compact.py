@@ -13,7 +13,7 @@ acknowledgement. Numbers as at the lines:
    out that takes a part of the budget, so it waits for its turn (`configure`), and moves after that.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from operator import attrgetter
 
@@ -26,9 +26,7 @@ from rankcore.rules import overlap
 from rankcore.rules.configure import takes_config_along
 from rankcore.rules.messages import reconfigure
 from rankcore.state import Node, Replica, oldest_first
-from rankcore.values import ReplicaId, ReplicaRank
-
-LEVELS = ("local_rank", "node_rank", "rank")
+from rankcore.values import DRAINING, ReplicaId, ReplicaRank
 
 
 def compact(draft: Draft, at_rest: bool) -> None:
@@ -39,10 +37,6 @@ def compact(draft: Draft, at_rest: bool) -> None:
         return  # ranks are bound to bundles, and whoever shares those knows them by rank (S6)
     if draft.recovery.losers:
         return  # 2
-    if draft.touched:
-        nodes_touched = [(node_id, draft.nodes[node_id]) for node_id in draft.touched]
-        gappy = {node_id: node.index for node_id, node in nodes_touched if node.has_gap}
-        draft.touched = PMap(gappy) if gappy else EMPTY
     target, above = draft.spec.target_replicas, _above(draft)
     first = next(above, None)
     if not (draft.touched or draft.node_ranks.taken.highest() >= draft.nodes_used or first is not None):
@@ -101,17 +95,14 @@ def _locals(draft: Draft, node: Node) -> Level[ReplicaId]:
 
 
 def _ranked(draft: Draft, node: Node) -> list[Replica]:
-    return [each for each in draft.those(node.members) if each.told is not None and each.replica_id not in node.leaving]
+    return [each for each in draft.those(node.members) if each.told is not None and each.state is not DRAINING]
 
 
-def _cause(draft: Draft, replica: Replica, level: str, before: int, after: int) -> str:
-    """Why a number has to change, and why into that one."""
-    bounds = {
-        "rank": f"the world size {draft.spec.target_replicas}",
-        "node_rank": f"the {draft.nodes_used} nodes in use",
-        "local_rank": f"the {draft.nodes[replica.node_id or ''].staying} replicas on {replica.node_id}",
-    }
-    return f"{level} {before} is beyond {bounds[level]}, and {after} is free"
+_BOUNDS: dict[str, Callable[[Draft, Replica], str]] = {
+    "local_rank": lambda draft, mover: f"the {draft.nodes[mover.node_id or ''].staying} replicas on {mover.node_id}",
+    "node_rank": lambda draft, _: f"the {draft.nodes_used} nodes in use",
+    "rank": lambda draft, _: f"the world size {draft.spec.target_replicas}",
+}
 
 
 def _move(draft: Draft, replica: Replica, shift: Shift[ReplicaId]) -> None:
@@ -127,6 +118,7 @@ def _move(draft: Draft, replica: Replica, shift: Shift[ReplicaId]) -> None:
         if to.rank in draft.rollout.surging:  # below the partition nobody is to be succeeded
             overlap.check_successor(draft, to.rank)
     reconfigure(draft, replica, to, replica.config_id)
-    levels = [(name, getattr(told, name), getattr(to, name)) for name in LEVELS]
-    because = "; ".join(_cause(draft, replica, *level) for level in levels if level[1] != level[2])
+    levels = [(name, bound, getattr(told, name), getattr(to, name)) for name, bound in _BOUNDS.items()]
+    moved = [each for each in levels if each[2] != each[3]]
+    because = "; ".join([f"{name} {a} is beyond {bound(draft, replica)}, and {b} is free" for name, bound, a, b in moved])
     draft.note(RANK_MOVED, "R8", replica.replica_id, because, before=told, after=to)

@@ -19,7 +19,8 @@ def ended(draft: Draft, replica: Replica, because: str, *, node_lost: bool = Fal
     if replica.state is FAILED:
         draft.note(LATE, "2", replica.replica_id, f"{because}: it had ended before")
         return
-    stall.notice_end(draft, replica)
+    if draft.progress_at is not None:
+        stall.notice_end(draft, replica)
     asked_to = replica.state is DRAINING
     if not asked_to:
         draft.note(REPLICA_LOST, "R6", replica.replica_id, because, rank=replica.slot, before=replica.rank)

@@ -48,9 +48,12 @@ def initialize(draft: Draft, replica: Replica, rank: ReplicaRank, recipe: Deploy
         config_id=config_id,
         revision=revision,
         since=draft.clock,
+        pending=command,
+        sent_at=draft.clock,
+        repeat_timer=replicas.give(draft, replica.replica_id, command),
         start_timer=replicas.arm_start_timer(draft, replica.replica_id),
     )
-    told = replicas.ask(draft, told, command)
+    replicas.write(draft, told)
     nodes.believe(draft, replica, told)
     return told
 

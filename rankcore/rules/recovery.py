@@ -233,7 +233,7 @@ def repair(draft: Draft) -> None:
         node_rank = draft.node_ranks.lowest_free()
         nodes.set_node_rank(draft, node_id, node_rank)
         _agree(draft, node_id, node_rank)
-    draft.touched = PMap({node_id: index for index, node_id in draft.node_ids.items()})
+    draft.touched = PMap({node_id: node.index for node_id, node in draft.nodes.items() if node.has_gap})
     mark_disputed(draft)
     static.follow(draft, draft.bundles.stranded)
     if draft.status is DEPLOY_FAILED:
@@ -278,13 +278,12 @@ def _speaker(draft: Draft, node: Node) -> Replica | None:
 def _agree(draft: Draft, node_id: NodeId, node_rank: int) -> None:
     """Give each replica on a node its node rank, and a local rank of its own; the older keeps what it has."""
     node = draft.nodes[node_id]
-    claimed: set[int] = set()
-    if node.leaving:
-        claimed |= {leaver.told.local_rank for leaver in draft.those(node.leaving) if leaver.told is not None}
+    leavers = (each for each in draft.those(node.members) if each.state is DRAINING)
+    claimed = {leaver.told.local_rank for leaver in leavers if leaver.told is not None}
     # Stays as it is while this node's replicas move: each counts both here and in all.
     only_here = nodes.believed_only_here(draft, node_id, node_rank)
     for replica in draft.those(node.members):
-        if replica.told is None or replica.replica_id in node.leaving or replica.replica_id in draft.recovery.losers:
+        if replica.told is None or replica.state is DRAINING or replica.replica_id in draft.recovery.losers:
             continue
         local_rank = replica.told.local_rank
         if local_rank in claimed:

@@ -105,7 +105,7 @@ def _left_to_eviction(draft: Draft) -> set[int]:
 def _room_elsewhere(draft: Draft) -> int:
     """For how many who leave a cordoned node there is room, beside those that have left one, and who waits for a start."""
     room = sum(size * nodes.size for size, nodes in draft.nodes_by_room.items())
-    return room - draft.vacant.size - sum(len(node.leaving) for node in draft.nodes.values() if node.cordoned)
+    return room - draft.vacant.size - sum(len(node.members) - node.staying for node in draft.nodes.values() if node.cordoned)
 
 
 def _is_on_cordoned_node(draft: Draft, rank: int) -> bool:

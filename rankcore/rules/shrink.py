@@ -112,8 +112,8 @@ def _on_emptiest_node(draft: Draft) -> Iterator[Replica]:
     def entry(node_id: NodeId) -> tuple[int, int, NodeId]:
         node = draft.nodes[node_id]
         births = node.members.values()
-        if node.leaving:
-            births = [birth for each, birth in node.members.items() if each not in node.leaving]
+        if node.staying < len(births):
+            births = [birth for each, birth in node.members.items() if draft.replicas[each].state is not DRAINING]
         return node.staying, -max(births, default=0), node_id
 
     heap = [(node.staying, -draft.next_birth, node_id) for node_id, node in draft.nodes.items()]
