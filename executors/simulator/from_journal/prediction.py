@@ -8,6 +8,7 @@ asks does not do the work himself; it ends when whoever has started it ends.
 
 import json
 import math
+import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +23,6 @@ from executors.simulator.from_journal.calls import MeasuredCalls, MeasuredTimes
 from executors.simulator.from_journal.going_on import GoingOn, go_on
 from executors.simulator.from_journal.history import History, read_history
 from executors.simulator.from_journal.scenario import ANY_NUMBER, DURATIONS
-from executors.simulator.load.arrivals import Arrivals
 from executors.simulator.questions.settings import Setting
 from executors.simulator.run import Run, RunResult
 from executors.simulator.scenario.errors import ScenarioError
@@ -42,6 +42,8 @@ SOON_S = 0.05
 """So long after now it happens: what is under way now has reached replicas by then, and is lost with them."""
 TAIL_BYTES = 1 << 22
 ROUNDING = 1e-6
+BEHIND = 5
+"""So far the process stands behind those that decide and answer calls, where a node has no processor to spare."""
 FAILURES = (RankcoreError, ScenarioError, FieldProblem, ValueError, OSError)
 
 HAPPENS: dict[str, Callable[[Moment, Plain], Fault | Change]] = {
@@ -260,7 +262,7 @@ def _ranks_in_words(without: Plain, then: Plain, horizon_s: float) -> str:
         return f"{_ranks(ranks)} of {size} {'has' if len(ranks) == 1 else 'have'} nobody for up to {_seconds(longest)}"
     before = without["sizes"][-1][1] if without["sizes"] else 0
     if size > before:
-        first = {rank: horizon_s for rank in range(before, size)}
+        first = dict.fromkeys(range(before, size), horizon_s)
         for rank, _, _, phase, since, _ in then["holds"]:
             if rank in first and phase == "running":
                 first[rank] = min(first[rank], since)
@@ -298,9 +300,8 @@ def _rates(question: LiveQuestion, history: History) -> list[Plain]:
             measured = f"measured, last {_seconds(calls.measured_s)}"
             found.append({"of": name, "what": "calls per second", "value": f"{calls.rate_per_s:.3g}", "from": measured})
             if calls.took.count:
-                low, high = (_seconds(calls.took.quantile(q) or 0.0) for q in (0.5, 0.99))
-                mean = _seconds(calls.took.sum_s / calls.took.count)
-                value = f"mean {mean}, p50 {low}, p99 {high}"
+                p50, p99 = (_seconds(calls.took.quantile(q) or 0.0) for q in (0.5, 0.99))
+                value = f"mean {_seconds(calls.took.sum_s / calls.took.count)}, p50 {p50}, p99 {p99}"
                 where = f"{measured}: {calls.took.count} calls"
                 found.append({"of": name, "what": "time at the replica", "value": value, "from": where})
             found.append(
@@ -338,13 +339,15 @@ def _assumed(question: LiveQuestion, history: History, going_on: GoingOn, room: 
 def main() -> None:
     """A question on stdin, an answer on stdout."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(BEHIND)
     question = LiveQuestion.of(json.loads(sys.stdin.buffer.readline()))
     end_with(sys.stdin.fileno())
     try:
         found = predict(question)
     except FAILURES as error:
         found = {"error": " ".join(str(error).split())}
-    print(json.dumps(found), flush=True)
+    sys.stdout.write(json.dumps(found))
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
