@@ -26,11 +26,11 @@ def dashboard(
     """Print where the live page is, which the REST server of a running Ray cluster has; it is started where there is none.
 
     The page shows who holds which rank along the time, calls that wait, p50 and p99, nodes, GPUs and weights, and notes as they
-    come. Its box "what if ... now?" lets the present state go on in the simulator, with the rates of the last minutes, once with
-    a lost node, another target or a dead replica, and once without: the predicted lanes stand beside the real ones.
+    come. Its box "what if ... now?" lets the present state go on in the simulator, with the rates of the last minutes: once
+    with a lost node, another target or a dead replica, and once without. The predicted lanes stand beside the real ones.
 
     A server that is there already is left as it is, unless --port or --token-file say otherwise. It goes on when this command
-    has ended, until `rankcore rest --stop`. It listens on the head node alone: from elsewhere, `ssh -L 8280:127.0.0.1:8280 HEAD`.
+    has ended, until `rankcore rest --stop`. It listens on the head node alone; elsewhere, `ssh -L 8280:127.0.0.1:8280 HEAD`.
 
     \b
       rankcore dashboard

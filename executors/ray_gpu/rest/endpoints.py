@@ -256,7 +256,7 @@ async def _journal(asked: RestRequest) -> Response:
 
 
 class _EventStream(StreamingResponse):
-    """Events, for as long as the client stays and reads. It is counted from its making on, so that many at once are counted too.
+    """Events, for as long as the client stays and reads. It counts from its making on, so that many at once are counted too.
 
     A client that takes nothing of it is cut off as any other of this server (`RestOptions.http`).
     """

@@ -2,8 +2,8 @@
 
 One task looks: at what the controller said (`cluster_view`, which asks it seldom however many read), at what replicas have
 counted, at nodes, and at the lines that the journal has since. Nothing runs on a call's way or on the controller's loop for it.
-Where nobody reads it looks once in five seconds, so that a page that opens later sees the past. With many replicas it looks more
-seldom: it never asks more than a hundred replicas a second.
+Where nobody reads it looks once in five seconds, so that a page that opens later sees the past. With many replicas it looks
+more seldom: it never asks more than a hundred replicas a second.
 
 A sample says replicas and nodes only where they differ from the sample before, so that the past is small. When the oldest
 samples are forgotten, what they alone say is handed on to the next. Readers take the bytes of one and the same event; one that
