@@ -10,9 +10,7 @@ import typer
 from executors.cli.asked import BAD_INPUT, asked, end
 from executors.cli.verbs import Said
 from executors.deployment_ids import is_called
-
-BOOKKEEPING = ("record numbered", "record repeated", "commands held", "commands released", "repeated", "unchanged")
-"""What nobody decides upon, and only --json prints."""
+from executors.engine.recent_notes import BOOKKEEPING
 
 
 def notes(said: Said, name: str | None, follow: bool) -> None:

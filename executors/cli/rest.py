@@ -15,28 +15,35 @@ def rest(
     """Do what `commands/rest.py` says."""
     options: dict[str, Any] = {"host": host, "port": port}
     if token_file is not None:
-        options["bearer_token"] = _token_in(token_file)
+        options["bearer_token"] = token_in(token_file)
     options |= {name: str(file) for name, file in (("ssl_certfile", certificate), ("ssl_keyfile", key)) if file is not None}
-    asked(partial(_starting().start_rest, options, namespace=namespace))
-    scheme = "http" if certificate is None else "https"
-    shown = f"[{host}]" if ":" in host else host
-    typer.echo(f"{scheme}://{shown}:{port}/openapi.json says what there is; `rankcore rest --stop` ends it")
+    url = url_of(asked(partial(starting().start_rest, options, namespace=namespace)))
+    typer.echo(f"{url}/openapi.json says what there is, {url}/dashboard shows it live; `rankcore rest --stop` ends it")
+
+
+def url_of(served: Any) -> str:
+    """Where a REST server is, by its `RestOptions`."""
+    scheme = "http" if served.ssl_certfile is None else "https"
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(served.host, served.host)
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{served.port}"
 
 
 def stop_rest(namespace: str | None) -> None:
     """End it."""
-    found = asked(partial(_starting().stop_rest, namespace=namespace))
+    found = asked(partial(starting().stop_rest, namespace=namespace))
     typer.echo("the REST server has ended" if found else "there was no REST server")
 
 
-def _token_in(file: Path) -> str:
+def token_in(file: Path) -> str:
+    """The first line of a file."""
     try:
         return (file.expanduser().read_text().splitlines() or [""])[0].strip()
     except (OSError, UnicodeDecodeError) as error:
         end(f"--token-file: {file} cannot be read: {getattr(error, 'strerror', None) or error}", BAD_INPUT)
 
 
-def _starting() -> Any:
+def starting() -> Any:
+    """What starts and ends it."""
     from executors.ray_gpu.rest import starting
 
     return starting

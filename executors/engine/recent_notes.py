@@ -14,6 +14,8 @@ from executors.engine.kinds import AnyStep
 from rankcore.codec import to_plain
 from rankcore.kernel import Note
 
+BOOKKEEPING = ("record numbered", "record repeated", "commands held", "commands released", "repeated", "unchanged")
+"""What nobody decides upon, and people are not shown."""
 KEPT = 5_000
 AT_ONCE = 1_000
 """So many are given in one answer."""

@@ -213,6 +213,11 @@ class Replica:
         """How many calls are under way."""
         return self._server.under_way
 
+    async def counted(self) -> dict[str, Any]:
+        """How many are under way, and how many have ended so far within which time: as plain data, for other releases."""
+        took = self._server.counts.all_latency
+        return {"in_flight": self._server.under_way, "counts": took.counts, "sum_s": took.sum_s}
+
     async def requests(self) -> list[dict[str, Any]]:
         """Which they are: see `CallServer.requests`."""
         return await self._user.run(self._server.requests())

@@ -102,6 +102,7 @@ class Run(Motion[Journal]):
         states: Iterable[DeploymentState],
         at: float,
         timelines: Mapping[str, Timeline] = MappingProxyType({}),
+        arrivals: Mapping[str, Arrivals] = MappingProxyType({}),
     ) -> Self:
         """A run that begins at a later time, with a controller that has come to these states.
 
@@ -111,8 +112,10 @@ class Run(Motion[Journal]):
             states: One for each deployment, none of which waits for reports.
             at: Virtual seconds.
             timelines: Who held which rank until then, by deployment; the run goes on with these very ones.
+            arrivals: Requests from then on, by deployment; none where there is none.
         """
-        run = cls(scenario, {deployment.spec.name: Arrivals() for deployment in scenario.deployments})
+        names = [deployment.spec.name for deployment in scenario.deployments]
+        run = cls(scenario, {name: arrivals.get(name, Arrivals()) for name in names})
         run.world.loop.move_to(at)
         run._begun_at = at
         for name, timeline in timelines.items():

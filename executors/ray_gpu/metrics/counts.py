@@ -62,6 +62,15 @@ class ReplicaCounts:
         self.by_handle = RouteCounts()
         self.routes: dict[str, RouteCounts] = {"": self.by_handle}
 
+    @property
+    def all_latency(self) -> Latency:
+        """Of all of them."""
+        found = Latency()
+        for each in list(self.routes.values()):
+            found.counts = [have + more for have, more in zip(found.counts, each.latency.counts, strict=True)]
+            found.sum_s += each.latency.sum_s
+        return found
+
     def ended(self, route: str, how: str, latency_s: float) -> None:
         """A call has ended so."""
         counts = self.routes.get(route)

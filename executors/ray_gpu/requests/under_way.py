@@ -76,7 +76,7 @@ def requests_under_way(name: str | None = None, *, namespace: str | None = None)
 def calls_in(found: Status) -> CallsUnderWay:
     """Those of the deployments of a status. The process is connected."""
     asked, silent = {}, []
-    for deployment, replica_id, actor_name in _actors(found.deployments.values()):
+    for deployment, replica_id, actor_name in replica_actors(found.deployments.values()):
         try:
             asked[_actor(actor_name, found.namespace).requests.remote()] = deployment, replica_id
         except (ValueError, AttributeError):  # gone by now, or of an older release
@@ -108,7 +108,7 @@ def cancel_request(request: str, *, reason: str = CANCELLED, namespace: str | No
     """
     replica_id, key, call_id = _parts(request)
     found = status(namespace=namespace)
-    there = {each: actor_name for _, each, actor_name in _actors(found.deployments.values())}
+    there = {each: actor_name for _, each, actor_name in replica_actors(found.deployments.values())}
     try:
         actor = _actor(there.get(replica_id, ""), found.namespace)
         is_there = ray.get(actor.end_request.remote(key, call_id, reason), timeout=ANSWER_S)
@@ -122,7 +122,7 @@ def cancel_request(request: str, *, reason: str = CANCELLED, namespace: str | No
         raise UnknownNameError(f"there is no request {request!r:.80} under way (any more)")
 
 
-def _actors(infos: Iterable[DeploymentInfo]) -> Iterator[tuple[str, str, str]]:
+def replica_actors(infos: Iterable[DeploymentInfo]) -> Iterator[tuple[str, str, str]]:
     """Deployment and id of each replica that is up, and the name of its actor."""
     for info in infos:
         workers = {each.replica_id: each.worker_id for each in info.workers}

@@ -14,7 +14,9 @@ from executors.ray_gpu.rest.bodies import body_of, query_of, read_body
 from executors.ray_gpu.rest.cluster_view import ClusterView
 from executors.ray_gpu.rest.endpoints import ENDPOINTS, RestEndpoint, RestRequest, answered
 from executors.ray_gpu.rest.guard import refused
+from executors.ray_gpu.rest.live import LivePlane
 from executors.ray_gpu.rest.problems import Problem, problem_of
+from executors.ray_gpu.rest.whatif import WhatIf
 from executors.ray_gpu.rest.writing import Writer
 
 LOG = logging.getLogger(__name__)
@@ -29,9 +31,10 @@ class RestApp:
         token: That requests must have; None: whoever can connect may ask.
     """
 
-    def __init__(self, view: ClusterView, writer: Writer, token: str | None) -> None:
+    def __init__(self, view: ClusterView, writer: Writer, live: LivePlane, token: str | None) -> None:
         self._token = token
-        routes = [Route(each.path, _endpoint(each, view, writer), methods=[each.method]) for each in ENDPOINTS]
+        given = view, writer, live, WhatIf()
+        routes = [Route(each.path, _endpoint(each, given), methods=[each.method]) for each in ENDPOINTS]
         routes.append(Route(DESCRIPTION, _describe, methods=["GET"]))
         self._routed = Starlette(routes=routes, exception_handlers={404: _no_path, 405: _no_method})
 
@@ -47,7 +50,7 @@ class RestApp:
         await self._routed(scope, receive, send)
 
 
-def _endpoint(endpoint: RestEndpoint, view: ClusterView, writer: Writer) -> Any:
+def _endpoint(endpoint: RestEndpoint, given: tuple[ClusterView, Writer, LivePlane, WhatIf]) -> Any:
     async def answer(request: Request) -> Response:
         try:
             body = await read_body(request)
@@ -55,7 +58,7 @@ def _endpoint(endpoint: RestEndpoint, view: ClusterView, writer: Writer) -> Any:
                 raise Problem(422, "body: expected none", "body")
             said = body_of(body, endpoint.body) if endpoint.body is not None and endpoint.checks else None
             query = query_of(request, endpoint.query)
-            return await endpoint.answer(RestRequest(request, body, said, query, view, writer, dict(request.path_params)))
+            return await endpoint.answer(RestRequest(request, body, said, query, *given, dict(request.path_params)))
         except Exception as error:
             problem = problem_of(error)
             if problem is None:

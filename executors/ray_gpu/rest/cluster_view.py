@@ -1,6 +1,7 @@
 """What readers are shown: what the controller said last. It is asked anew for all of them at once, at most twice a second.
 
-So ten thousand readers cost the controller as much as one does, and where nobody reads it is asked nothing. Whoever has written
+So ten thousand readers cost the controller as much as one does, and where nobody reads it is asked for the live page alone,
+once in five seconds. Whoever has written
 sees what came of it: a write ends what was said before it (`forget`), so writers are what it is asked for more often. What one
 path alone needs is asked for as seldom, once for all its readers (`shared`).
 """
@@ -23,6 +24,8 @@ from executors.ray_gpu.proxies.options import ProxyOptions
 T = TypeVar("T")
 
 FRESH_S = 0.5
+NO_NOTES = 1 << 62
+"""A number that no note has."""
 ANSWER_S = 10.0
 """So long the controller may take; it is up again 30 s after it hangs, and whoever asks may ask again."""
 
@@ -113,6 +116,17 @@ class ClusterView:
             self._asking = asyncio.get_running_loop().create_task(self._ask())
             self._asking.add_done_callback(_heard)
         return await asyncio.shield(self._asking)
+
+    async def now(self) -> float | None:
+        """What the controller's clock says; None: it does not answer, or is of an older release."""
+        if not hasattr(self._controller, "notes"):
+            return None
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                found = await self._controller.notes.remote(NO_NOTES)
+        except (TimeoutError, RayError):
+            return None
+        return found.now or None
 
     async def _ask(self) -> ClusterSeen:
         this, asked_at = asyncio.current_task(), time.monotonic()

@@ -16,11 +16,12 @@ from executors.deployment_ids import deployment_id
 from executors.ray_gpu.metrics.scrape import scrape
 from executors.ray_gpu.overview import DeploymentInfo
 from executors.ray_gpu.requests import under_way
-from executors.ray_gpu.rest import bodies, journal_file, notes, serve_json, writing
+from executors.ray_gpu.rest import bodies, journal_file, notes, page, serve_json, whatif, writing
 from executors.ray_gpu.rest.bodies import NoQuery
 from executors.ray_gpu.rest.cluster_view import ClusterSeen, ClusterView, NothingRunsError
-from executors.ray_gpu.rest.guard import HEALTH
+from executors.ray_gpu.rest.guard import HEALTH, PAGES
 from executors.ray_gpu.rest.journal_file import JournalPlace, LostPlaceError
+from executors.ray_gpu.rest.live import LivePlane
 from executors.ray_gpu.rest.problems import Problem
 from executors.ray_gpu.rest.writing import Writer, etag, revision_in
 
@@ -51,6 +52,8 @@ class RestRequest:
     query: Any
     view: ClusterView
     writer: Writer
+    live: LivePlane
+    whatif: whatif.WhatIf
     path: dict[str, str]
 
 
@@ -252,8 +255,8 @@ async def _journal(asked: RestRequest) -> Response:
     return Response(body, 200, {"x-next": str(behind)}, "application/x-ndjson")
 
 
-class _NoteStream(StreamingResponse):
-    """Notes, for as long as the client stays and reads. It is counted from its making on, so that many at once are counted too.
+class _EventStream(StreamingResponse):
+    """Events, for as long as the client stays and reads. It counts from its making on, so that many at once are counted too.
 
     A client that takes nothing of it is cut off as any other of this server (`RestOptions.http`).
     """
@@ -262,14 +265,37 @@ class _NoteStream(StreamingResponse):
 
     def __init__(self, events: AsyncIterator[bytes]) -> None:
         super().__init__(events, 200, {"cache-control": "no-store"}, EVENTS)
-        _NoteStream.open += 1
+        type(self).open += 1
+
+    @classmethod
+    def of(cls, events: Callable[[], AsyncIterator[bytes]]) -> "_EventStream":
+        """One more.
+
+        Raises:
+            Problem: There are too many of this kind.
+        """
+        if cls.open >= STREAMS_MAX:
+            raise Problem(429, f"{STREAMS_MAX} streams are open already", None, {"retry-after": "5"})
+        return cls(events())
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Send them."""
         try:
             await super().__call__(scope, receive, send)
         finally:
-            _NoteStream.open -= 1
+            type(self).open -= 1
+
+
+class _NoteStream(_EventStream):
+    """Notes."""
+
+    open = 0
+
+
+class _LiveStream(_EventStream):
+    """What the live page shows."""
+
+    open = 0
 
 
 async def _notes(asked: RestRequest) -> Response:
@@ -281,9 +307,26 @@ async def _notes(asked: RestRequest) -> Response:
     place = journal_file.beginning(path) if from_start else place
     if asked.request.method == "HEAD":
         return Response(None, 200, {"cache-control": "no-store"}, EVENTS)
-    if _NoteStream.open >= STREAMS_MAX:
-        raise Problem(429, f"{STREAMS_MAX} streams are open already", None, {"retry-after": "5"})
-    return _NoteStream(notes.stream(path, place, notes.NoteFilter(asked.query.deployment, asked.query.kind)))
+    wanted = notes.NoteFilter(asked.query.deployment, asked.query.kind)
+    return _NoteStream.of(lambda: notes.stream(path, place, wanted))
+
+
+async def _page(asked: RestRequest) -> Response:
+    return Response(page.live_page(), 200, page.HEADERS, "text/html; charset=utf-8")
+
+
+async def _live(asked: RestRequest) -> Response:
+    if asked.request.method == "HEAD":
+        return Response(None, 200, {"cache-control": "no-store"}, EVENTS)
+    return _LiveStream.of(asked.live.events)
+
+
+async def _whatif(asked: RestRequest) -> Response:
+    status, calls, nodes = (await asked.view.look()).status, asked.live.measured(), asked.live.nodes
+    what = whatif.asked_in(asked.said, status, nodes, calls)
+    path = await _journal_path(asked)
+    question = whatif.question_of(path, await asked.view.now(), what, asked.said.horizon_s, calls, nodes)
+    return answered(await asked.whatif.ask(question, asked.request.is_disconnected))
 
 
 APPLICATIONS = "/api/serve/applications/"
@@ -315,6 +358,11 @@ ENDPOINTS: tuple[RestEndpoint, ...] = (
     RestEndpoint("POST", "/api/v1/plan", _plan, "What a config would bring; nothing changes", dict, checks=False),
     RestEndpoint("GET", "/api/v1/journal", _journal, "Lines of the journal", query=bodies.JournalQuery),
     RestEndpoint("GET", "/api/v1/notes", _notes, "Notes as they come, as server-sent events", query=bodies.NotesQuery),
+    *(RestEndpoint("GET", path, _page, "The live page; it asks for the token itself") for path in PAGES),
+    RestEndpoint("GET", "/api/v1/live", _live, "What the live page shows, as server-sent events"),
+    RestEndpoint(
+        "POST", "/api/v1/whatif", _whatif, "What comes of it if a node is lost, a target set, a replica dies", whatif.WhatIfBody
+    ),
     *(
         RestEndpoint("POST", f"/api/v1/nodes/{{node}}/{verb}", partial(_of_node, verb), f"{verb} a node", body)
         for verb, (body, _) in writing.OF_NODE.items()

@@ -11,6 +11,8 @@ from executors.ray_gpu.http.access import is_let_in, is_loopback
 from executors.ray_gpu.rest.problems import Problem
 
 HEALTH = "/-/healthz"
+PAGES = ("/", "/dashboard")
+"""The live page: it has nothing of the cluster in it, and asks for the token itself."""
 OWN_SITES = ("none", "same-origin")
 """What browsers say of a request that no page has made, and of one of this server's own."""
 UNAUTHENTICATED = Problem(
@@ -22,7 +24,7 @@ def refused(scope: Any, token: str | None) -> Problem | None:
     """Why a request is not let in; None: it is."""
     said = [value for key, value in scope["headers"] if key == b"authorization"]
     if token is not None:
-        is_open = scope["path"] == HEALTH and scope["method"] == "GET"
+        is_open = scope["path"] in (HEALTH, *PAGES) and scope["method"] == "GET"
         return None if is_open or (len(said) == 1 and is_let_in(token, said[0])) else UNAUTHENTICATED
     headers = {key: value.decode("latin-1") for key, value in scope["headers"]}
     host = headers.get(b"host", "localhost").lower()

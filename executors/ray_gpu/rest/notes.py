@@ -38,12 +38,16 @@ class NoteFilter:
         return is_theirs and (self.kind is None or self.kind in kinds)
 
 
-def events_in(line: bytes, place: JournalPlace, wanted: NoteFilter) -> bytes:
-    """The events of one line of a journal."""
+def notes_in(line: bytes) -> list[dict[str, Any]]:
+    """The notes of one line of a journal."""
     data = json.loads(line)
     cause = data.get("event") or data.get("began") or {}
-    notes = [{"at": cause.get("at"), "cause": cause.get("type"), **each} for each in data.get("notes", ())]
-    notes = [each for each in notes if wanted.takes(each)]
+    return [{"at": cause.get("at"), "cause": cause.get("type"), **each} for each in data.get("notes", ())]
+
+
+def events_in(line: bytes, place: JournalPlace, wanted: NoteFilter) -> bytes:
+    """The events of one line of a journal."""
+    notes = [each for each in notes_in(line) if wanted.takes(each)]
     events = [f"event: note\ndata: {json.dumps(each)}\n" for each in notes]
     return "\n".join([*events[:-1], f"id: {place}\n{events[-1]}\n"]).encode() if events else b""
 

@@ -30,6 +30,8 @@ OF_BODIES = {"408": "The body does not come in time", "413": "The body is too la
 OF_PATHS = {
     "/api/v1/journal": {"410": "The place in the journal is gone"},
     "/api/v1/notes": {"429": "Too many streams are open"},
+    "/api/v1/live": {"429": "Too many streams are open"},
+    "/api/v1/whatif": {"429": "Another one is being answered"},
 }
 
 

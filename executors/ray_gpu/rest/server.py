@@ -12,6 +12,8 @@ from executors.ray_gpu.http.proxy_app import serve
 from executors.ray_gpu.proxies.proxy import bound
 from executors.ray_gpu.rest.app import RestApp
 from executors.ray_gpu.rest.cluster_view import ClusterView, controller_of
+from executors.ray_gpu.rest.counting import CountsOfReplicas, nodes
+from executors.ray_gpu.rest.live import LivePlane
 from executors.ray_gpu.rest.options import RestOptions
 from executors.ray_gpu.rest.writing import Writer
 from executors.ray_gpu.versions import versions
@@ -32,8 +34,10 @@ class RestServer:
         self._options = options
         chosen = RestOptions.of_json(options)
         view = ClusterView(partial(controller_of, namespace), ray.get_runtime_context().get_node_id())
-        app = RestApp(view, Writer(namespace, view), chosen.bearer_token)
+        live = LivePlane(view, CountsOfReplicas(), nodes)
+        app = RestApp(view, Writer(namespace, view), live, chosen.bearer_token)
         listening = await _listening(chosen)
+        live.begin()
         self._server, self._task = await serve(app, chosen.http, [listening])
 
     async def hello(self) -> dict[str, str]:

@@ -19,6 +19,8 @@ LOOK_S = 0.05
 def start_rest(options: RestOptions | Mapping[str, Any] | None = None, *, namespace: str | None = None) -> RestOptions:
     """Have a REST server on the head node, as chosen; one that is otherwise is ended first. It outlives this process.
 
+    The live page is at `/dashboard` of it: http://127.0.0.1:8280/dashboard by default.
+
     Args:
         options: `RestOptions`, or a dict of its fields; None: on this machine alone, without a token.
         namespace: Whose controller it asks, which need not run yet.
@@ -74,6 +76,17 @@ def end_rest(namespace: str) -> bool:
             return True
         time.sleep(LOOK_S)
     return True
+
+
+def rest_there(namespace: str | None = None) -> RestOptions | None:
+    """How the REST server that there is was started; None: there is none.
+
+    Raises:
+        NotRunningError: Ray does not run.
+    """
+    connection.connect(start=False)
+    found = _described(namespace or connection.default_namespace())
+    return RestOptions.of_json(found) if found is not None else None
 
 
 def _described(namespace: str) -> str | None:

@@ -204,6 +204,10 @@ class WorkerActor:
         """How many calls are under way."""
         return 0 if self._tenure is None else await self._tenure.load()
 
+    async def counted(self) -> dict[str, Any] | None:
+        """As `Replica.counted`; None: it is no replica now."""
+        return None if self._tenure is None else await self._tenure.counted()
+
     async def requests(self) -> list[dict[str, Any]]:
         """As `Replica.requests`."""
         return [] if self._tenure is None else await self._tenure.requests()

@@ -18,6 +18,7 @@ from executors.simulator.record.timeline import Timeline
 from executors.simulator.times import moment
 from rankcore import DeploymentState, DeploymentStatus, Step
 from rankcore.cluster import ClusterState, ClusterStep
+from rankcore.cluster.spec import EntrySpec
 from rankcore.events import NodeLost
 from rankcore.state import Node
 from rankcore.values import NodeId
@@ -36,6 +37,8 @@ class History:
         aftermath: What users and faults did after the moment.
         ends_at: When the last line was written, in seconds on the executor's clock.
         warning: What was left out of the journal; None: nothing.
+        wanted: In a journal of a cluster: what users want of these deployments besides, such as how calls are routed.
+        left_out: Deployments that cannot be gone on with here, and why.
     """
 
     states: Mapping[str, DeploymentState]
@@ -46,12 +49,17 @@ class History:
     aftermath: Aftermath
     ends_at: float
     warning: str | None
+    wanted: Mapping[str, EntrySpec] = attrs.Factory(dict)
+    left_out: Mapping[str, str] = attrs.Factory(dict)
 
 
 class _HistoryReader:
     """Looks at the lines of a journal one after the other."""
 
-    def __init__(self, path: Path, at: float) -> None:
+    def __init__(self, path: Path, at: float, leave_out: bool = False) -> None:
+        self.wanted: dict[str, EntrySpec] = {}
+        self.left_out: dict[str, str] = {}
+        self._leaves_out = leave_out
         self.states: dict[str, DeploymentState] = {}
         self.durations = Durations()
         self.lost: set[str] = set()
@@ -90,11 +98,17 @@ class _HistoryReader:
     def look_at_line(self, line: ClusterEntry, _before: ClusterState | None, step: ClusterStep, parts: list[Part]) -> None:
         """One line of a cluster that the core agrees with."""
         for part in parts:
-            entry = step.state.deployments.get(part.entry.deployment)
+            name = part.entry.deployment
+            entry = step.state.deployments.get(name)
             if entry is not None and entry.residency is not None:
-                problem = f"{part.entry.deployment} has weights that may be COLD, and a journal does not say how long they move"
-                raise JournalError(str(self._path), line.line, f"{problem}: write a scenario with residency instead")
-            self.look(*part)
+                problem = "has weights that may be COLD, and a journal does not say how long they move"
+                if not self._leaves_out:
+                    raise JournalError(str(self._path), line.line, f"{name} {problem}: write a scenario with residency instead")
+                self.left_out[name] = problem
+            elif name not in self.left_out:
+                if entry is not None and not self._is_after:
+                    self.wanted[name] = entry.spec
+                self.look(*part)
 
     def finish(self) -> None:
         """The journal has ended."""
@@ -125,7 +139,7 @@ def _not_known(path: Path, entry: Entry | None, at: float) -> JournalError:
     return JournalError(str(path), 1 if entry is None else entry.line, problem)
 
 
-def read_history(path: Path, at: float, progress: Callable[[int], None] | None = None) -> History:
+def read_history(path: Path, at: float, progress: Callable[[int], None] | None = None, *, leave_out: bool = False) -> History:
     """Read a journal to its end, for a run that is to go on from a moment of it.
 
     Args:
@@ -133,12 +147,13 @@ def read_history(path: Path, at: float, progress: Callable[[int], None] | None =
         at: The moment, in seconds on the executor's clock; what has not happened by the first line that is about a later
             time is after it.
         progress: Told now and then how many bytes have been read.
+        leave_out: Whether deployments with weights that may be COLD are left out, where others can be gone on with.
 
     Raises:
         JournalError: It is no journal, the core decides otherwise by now, or nobody knows where the replicas are then.
         OSError: It cannot be read.
     """
-    reader = _HistoryReader(path, at)
+    reader = _HistoryReader(path, at, leave_out)
     if is_of_cluster(path):
         result = replay_cluster(path, reader.look_at_line, progress=progress)
     else:
@@ -154,4 +169,6 @@ def read_history(path: Path, at: float, progress: Callable[[int], None] | None =
         aftermath=reader.aftermath,
         ends_at=reader.ends_at,
         warning=result.warning,
+        wanted={name: spec for name, spec in reader.wanted.items() if name in reader.states},
+        left_out=reader.left_out,
     )

@@ -1,5 +1,6 @@
 """A scenario of what a journal says: its nodes, its deployments, how long things take there, and what happens later."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,11 +19,25 @@ Plain: TypeAlias = dict[str, Any]
 
 ANY_NUMBER = 1024
 """GPUs of a node whose capacity the journal does not say. Each replica takes one GPU: more is not known of it."""
+ROUTING = ("max_ongoing_requests", "max_queued_requests", "idempotent", "max_retries", "request_timeout_s")
 DURATIONS = ("start_s", "init_s", "reconfigure_s", "drain_s")
 
 
-def scenario_of(path: Path, history: History, at: float, seed: int, settings: tuple[Setting, ...]) -> Scenario:
+def scenario_of(
+    path: Path,
+    history: History,
+    at: float,
+    seed: int,
+    settings: tuple[Setting, ...],
+    room: Mapping[NodeId, int] | None = None,
+) -> Scenario:
     """The scenario of a run that goes on from a moment of a journal.
+
+    Args:
+        path, history, at: The journal, what it says, and the moment.
+        seed: Of what is drawn from then on.
+        settings: What is to be otherwise.
+        room: How many replicas each node holds in all, where somebody knows better than the journal.
 
     Raises:
         ScenarioError: A setting does not fit, no node is known yet, or a deployment is placed statically.
@@ -31,7 +46,7 @@ def scenario_of(path: Path, history: History, at: float, seed: int, settings: tu
         if state.spec.static_placement is not None:
             problem = f"{name} stands on a placement group, and a journal does not say where its bundles are"
             raise ScenarioError(f"{path}: {problem}: write a scenario with placement_groups instead")
-    data = _plain(path, history, at, seed)
+    data = _plain(path, history, at, seed, room or {})
     if not data["nodes"]:
         raise ScenarioError(
             f"{path}: expected a time at which a replica has a place, found {moment(at, None)}: no node is known yet"
@@ -47,20 +62,30 @@ def scenario_of(path: Path, history: History, at: float, seed: int, settings: tu
         raise ScenarioError(f"{path_text(problem.keys)}: {problem} ({where})") from None
 
 
-def _plain(path: Path, history: History, at: float, seed: int) -> Plain:
-    nodes = _nodes(history)
+def _plain(path: Path, history: History, at: float, seed: int, room: Mapping[NodeId, int]) -> Plain:
+    nodes = _nodes(history, room)
     faults = [fault for fault in history.aftermath.faults if fault.get("node", next(iter(nodes), "")) in nodes]
     return {
         "name": f"{path.name} from {moment(at, None)} on",
         "seed": seed,
         "nodes": [{"name": node_id, "gpus": gpus} for node_id, gpus in nodes.items()],
         "deployments": [
-            {**fields_of(state.spec, SPEC_FIELDS), **_durations(history, name)}
+            {**fields_of(state.spec, SPEC_FIELDS), **_routing(history, name), **_durations(history, name)}
             for name, state in sorted(history.states.items())
         ],
         "faults": [fault for fault in faults if fault.get("deployment", next(iter(history.states))) in history.states],
         "changes": [change for change in history.aftermath.changes if change["deployment"] in history.states],
     }
+
+
+def _routing(history: History, deployment: str) -> Plain:
+    """How its calls are routed; sessions are those of calls, of which a journal says nothing."""
+    wanted = history.wanted.get(deployment)
+    if wanted is None or wanted.routing is None:
+        return {}
+    routing = wanted.routing
+    found = {field: getattr(routing, field) for field in ROUTING}
+    return found if routing.policy == "affinity" else {**found, "routing_policy": routing.policy}
 
 
 def _durations(history: History, deployment: str) -> Plain:
@@ -76,13 +101,16 @@ def not_measured(history: History) -> dict[str, tuple[str, ...]]:
     return {name: fields for name, fields in found.items() if fields}
 
 
-def _nodes(history: History) -> dict[NodeId, int]:
+def _nodes(history: History, room: Mapping[NodeId, int]) -> dict[NodeId, int]:
     """The nodes that are there, each with its GPUs; one that the journal names later only was there, for all it says."""
     known: dict[NodeId, list[Node]] = {node_id: [node] for node_id, node in history.later_nodes.items()}
     for _, state in sorted(history.states.items()):
         for node_id, node in state.nodes.items():
             known.setdefault(node_id, []).append(node)
-    return {node_id: _gpus(known[node_id]) for node_id in sorted(known.keys() - history.lost)}
+    return {
+        node_id: min(ANY_NUMBER, max(1, room[node_id])) if node_id in room else _gpus(known[node_id])
+        for node_id in sorted((known.keys() - history.lost) | room.keys())
+    }
 
 
 def _gpus(known: list[Node]) -> int:

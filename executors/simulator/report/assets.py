@@ -15,7 +15,7 @@ def asset(name: str) -> str:
     return (_FOLDER / name).read_text(encoding="utf-8")
 
 
-def document(title: str, *, styles: str, body: str, script: str = "", data: Any = None) -> str:
+def document(title: str, *, styles: str, body: str, script: str = "", data: Any = None, may_ask: bool = False) -> str:
     """A whole page that opens from disk, loads nothing, and runs no script but `script`.
 
     That is enforced: its security policy names the script by its hash and allows no connection, picture or font.
@@ -25,8 +25,10 @@ def document(title: str, *, styles: str, body: str, script: str = "", data: Any 
         body: HTML, in which everything that a user wrote has been escaped.
         script: Run once the document is there.
         data: JSON-like, for the script, in the element `run-data`.
+        may_ask: Whether the script may connect to the server that the page is of, and to no other.
     """
     policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+    policy += "; connect-src 'self'" if may_ask else ""
     parts = []
     if data is not None:
         parts.append(f'<script type="application/json" id="run-data">{json_in_html(data)}</script>')

@@ -16,6 +16,7 @@ SCRIPTS = (
     "view",
     "paint",
     "stage",
+    "phases",
     "ranks",
     "nodes",
     "charts",

@@ -45,3 +45,10 @@ function sizeAt(deployment, time) {
   for (const step of deployment.sizes) if (step.since <= time) size = step.size;
   return size;
 }
+
+function element(name, attributes = {}, text = "") {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  if (text) made.textContent = text;
+  return made;
+}

@@ -110,10 +110,3 @@ function contains(text, word) {
   }
   return false;
 }
-
-function element(name, attributes = {}, text = "") {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  if (text) made.textContent = text;
-  return made;
-}
