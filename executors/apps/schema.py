@@ -131,6 +131,7 @@ def _options() -> dict[str, Schema]:
             "properties": {option: {} for option in ACTOR_OPTIONS},
             "additionalProperties": False,
         },
+        "rejected_with": {"enum": [503, 429], "description": "The status of HTTP of a call that is one too many."},
         "spares": {**COUNT, "description": "Started processes without a rank that stand by."},
         "sync_threads": {**COUNT, "minimum": 1, "description": "How many synchronous calls run at once in a replica."},
         "rolling_update_percentage": {"type": "number", "description": "As max_unavailable, in Ray Serve's words."},

@@ -330,6 +330,7 @@ def deploy_packages(
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         for package in packages:
             _wait_healthy(controller, package.spec.name, package.spec.version, deadline)
+        _say_what_is_ready(controller, packages)
     return brought
 
 
@@ -601,6 +602,14 @@ def _serve_outside(controller: Any, options: ProxyOptions, *, replace: bool) -> 
         if proxy.pid is None:
             problem = proxy.problem or f"it is not up after {START_PROXIES_S:g} s"
             LOG.warning("no HTTP on node %s at %s:%d yet: %s", proxy.node_id[:8], proxy.host, proxy.port, problem)
+
+
+def _say_what_is_ready(controller: Any, packages: Iterable[Package]) -> None:
+    for package in packages:
+        if package.is_ingress:
+            options = ask(controller, "proxy_options") if package.route_prefix is not None else None
+            where = f" at {options.http.shown_url}{package.route_prefix}" if options is not None else ""
+            LOG.info("application %r is ready%s", package.code.app_name, where)
 
 
 def _say_where_journal_is(controller: Any, wanted: str | None) -> None:

@@ -21,6 +21,7 @@ class RayExtras:
             by its id.
         origin: Of an application's last deployment: where its code is, as a file says it (`import_path`, `args`,
             `runtime_env`); None: nobody has said.
+        rejected_with: The status of HTTP of a call that is one too many.
     """
 
     class_name: str
@@ -28,6 +29,7 @@ class RayExtras:
     policy: PolicySource | None = None
     id_on_ray: str | None = None
     origin: FrozenJson = attrs.field(default=None, metadata=since(5, 3))
+    rejected_with: int = attrs.field(default=503, metadata=since(5, 4))
 
     def to_extras(self) -> FrozenJson:
         """As JSON-like data, for an `EntrySpec`."""

@@ -23,6 +23,7 @@ from executors.ray_gpu.process import CAPTURE_CHILD_TASKS
 from executors.ray_gpu.proxies.options import ProxyOptions
 from executors.ray_gpu.ray_deployment import RayDeployment
 from executors.ray_gpu.room import OWN_GROUP, one_of_each_node
+from executors.ray_gpu.serve_options import UNAVAILABLE
 from executors.ray_gpu.user_code import Code
 from rankcore.cluster.records import Cause
 from rankcore.cluster.state import Application
@@ -99,6 +100,8 @@ def _deployment(application: str, found: RayDeployment, is_logging_said: bool) -
     if spec.residency is not None:
         measured = () if code is None or code.weights_contents is None else ("weight_bytes",)
         options["residency"] = differing(spec.residency, measured)
+    if found.extras.rejected_with != UNAVAILABLE:
+        options["rejected_with"] = found.extras.rejected_with
     if found.extras.spares:
         options["spares"] = found.extras.spares
     return {**options, **(_of_code(code, is_logging_said) if code is not None else {})}

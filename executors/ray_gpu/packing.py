@@ -23,7 +23,7 @@ from executors.ray_gpu.replica import Replica
 from executors.ray_gpu.requests.multiplexing import is_multiplexed
 from executors.ray_gpu.room import OWN_GROUP, demands, one_of_each_node
 from executors.ray_gpu.scaling_policy import PolicySource
-from executors.ray_gpu.serve_options import autoscaling_in_our_words
+from executors.ray_gpu.serve_options import UNAVAILABLE, autoscaling_in_our_words
 from executors.ray_gpu.static_placement import StaticPlacementConfig
 from executors.ray_gpu.user_code import Code
 from executors.ray_gpu.worker.declaration import residency_of
@@ -76,6 +76,7 @@ class Package:
     scaling_policy: PolicySource | None = None
     residency: ResidencySpec | None = None
     origin: Origin | None = None
+    rejected_with: int = UNAVAILABLE
 
     def on_ray(self, id_on_ray: str | None) -> "Package":
         """The same for a deployment that is called otherwise on Ray; None: by its id."""
@@ -91,6 +92,7 @@ class Package:
             policy=self.scaling_policy,
             id_on_ray=self.code.deployment if older else None,
             origin=freeze_json(self.origin.said()) if self.origin is not None else None,
+            rejected_with=self.rejected_with,
         )
         return EntrySpec(
             ranks=self.spec,
@@ -167,6 +169,7 @@ def pack(
         autoscaling,
         scaling_policy_of(deployment),
         weights.spec if weights is not None else None,
+        rejected_with=deployment.settings.get("rejected_with") or UNAVAILABLE,
     )
 
 
