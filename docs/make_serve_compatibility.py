@@ -196,6 +196,12 @@ def _our_logging() -> Names:
     return fields_of_attrs(LoggingConfig)
 
 
+def _our_tracing() -> Names:
+    from executors.ray_gpu.schema import TracingConfig
+
+    return fields_of_attrs(TracingConfig)
+
+
 def _our_router() -> Names:
     from executors.ray_gpu.config import RequestRouterConfig
 
@@ -318,6 +324,7 @@ SURFACES = (
         _our_grpc_options,
     ),
     Surface("LoggingConfig", "fields of `LoggingConfig`", lambda: fields_of_model(_schema().LoggingConfig), _our_logging),
+    Surface("TracingConfig", "fields of `TracingConfig`", lambda: fields_of_model(_schema().TracingConfig), _our_tracing),
     Surface(
         "RequestRouterConfig",
         "fields of `RequestRouterConfig`",

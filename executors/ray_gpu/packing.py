@@ -50,21 +50,23 @@ NOT_WITH_BUNDLES = {
 
 @attrs.frozen
 class Origin:
-    """Where an application's code is, as a file says it."""
+    """Where an application's code is, as a file says it, and who scales it."""
 
     import_path: str
     args: Mapping[str, Any] = attrs.Factory(dict)
     runtime_env: Mapping[str, Any] = attrs.Factory(dict)
+    external_scaler_enabled: bool = False
 
     def said(self) -> dict[str, Any]:
         """As JSON-like data, without what is empty."""
-        others = {"args": dict(self.args), "runtime_env": dict(self.runtime_env)}
+        others: dict[str, Any] = {"args": dict(self.args), "runtime_env": dict(self.runtime_env)}
+        others["external_scaler_enabled"] = self.external_scaler_enabled
         return {"import_path": self.import_path, **{key: each for key, each in others.items() if each}}
 
 
 @attrs.frozen
 class Package:
-    """What the controller's `deploy` takes. `origin`: as in `RayExtras`."""
+    """What the controller's `deploy` takes. `origin`, `capacity` and `rejected_with`: as in `RayExtras`."""
 
     code: Code
     spec: DeploymentSpec
@@ -77,6 +79,7 @@ class Package:
     residency: ResidencySpec | None = None
     origin: Origin | None = None
     rejected_with: int = UNAVAILABLE
+    capacity: Mapping[str, Any] | None = None
 
     def on_ray(self, id_on_ray: str | None) -> "Package":
         """The same for a deployment that is called otherwise on Ray; None: by its id."""
@@ -92,6 +95,7 @@ class Package:
             policy=self.scaling_policy,
             id_on_ray=self.code.deployment if older else None,
             origin=freeze_json(self.origin.said()) if self.origin is not None else None,
+            capacity=freeze_json(self.capacity),
             rejected_with=self.rejected_with,
         )
         return EntrySpec(

@@ -3,8 +3,9 @@
 from enum import StrEnum
 
 from executors.ray_gpu.logs.config import JSON, TEXT, LoggingConfig
+from executors.ray_gpu.traces import TracingConfig
 
-__all__ = ["EncodingType", "LoggingConfig"]
+__all__ = ["EncodingType", "LoggingConfig", "TracingConfig"]
 
 
 class EncodingType(StrEnum):

@@ -30,7 +30,7 @@ REQUEST_TIMEOUT_S = 4.0
 BY_DAY = {
     "backpressure", "bundles", "cancelled_call", "config_objects", "fails_to_start", "grpc_service", "http_class",
     "local_testing", "log_files", "multiplexed_models", "replica_context", "replicas_per_node", "run_many", "shutdown_async",
-    "status", "task_errors",
+    "status", "task_errors", "trace_context",
     "user_config",
 }  # fmt: skip
 """Programs that `make test` runs; of the others other tests there try the same."""
