@@ -17,6 +17,7 @@ from executors.ray_gpu.declaration import ANY_NUMBER, ROUTING_DEFAULTS, ROUTING_
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.extras import RayExtras
 from executors.ray_gpu.logs.config import UNASKED, as_plain, logging_config_of
+from executors.ray_gpu.messages import across_releases
 from executors.ray_gpu.own_groups import group_wanted
 from executors.ray_gpu.process import CAPTURE_CHILD_TASKS
 from executors.ray_gpu.replica import Replica
@@ -64,6 +65,7 @@ class Origin:
         return {"import_path": self.import_path, **{key: each for key, each in others.items() if each}}
 
 
+@across_releases
 @attrs.frozen
 class Package:
     """What the controller's `deploy` takes. `origin`, `capacity` and `rejected_with`: as in `RayExtras`."""
@@ -220,7 +222,8 @@ def autoscaling_of(deployment: Deployment) -> AutoscalingSpec | None:
             there_is = ", ".join((*allowed, POLICY))
             raise InvalidDeploymentError(f"autoscaling_config[{option!r}] is unknown; there are: {there_is}")
     try:
-        return AutoscalingSpec(**{option: value for option, value in fields.items() if option != POLICY})
+        said: dict[str, Any] = {option: value for option, value in fields.items() if option != POLICY}
+        return AutoscalingSpec(**said)
     except InvalidSpecError as error:
         name = error.field.removeprefix("AutoscalingSpec.")
         raise InvalidDeploymentError(f"autoscaling_config[{name!r}] must be {error.allowed}, got {error.found!r:.80}") from None

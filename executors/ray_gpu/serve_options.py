@@ -200,15 +200,10 @@ SMOOTHING = {
     "smoothing_factor": ("upscaling_factor", "downscaling_factor"),
 }
 """By the names that Serve had for them first: what they are called by now, there and here."""
-MEAN = "mean"
 
 
 def autoscaling_in_our_words(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of an `autoscaling_config`, as Serve reads those of before: the newer name counts where both are given.
-
-    Raises:
-        InvalidDeploymentError: Loads are to be put together otherwise than by their mean.
-    """
+    """The fields of an `autoscaling_config`, as Serve reads those of before: the newer name counts where both are given."""
     ours = {name: value for name, value in fields.items() if name not in SMOOTHING}
     for before, names in SMOOTHING.items():
         for name in names:
@@ -217,6 +212,6 @@ def autoscaling_in_our_words(fields: Mapping[str, Any]) -> dict[str, Any]:
     for name in SMOOTHING["smoothing_factor"]:
         if name in ours and ours[name] is None:  # what Serve says for 1
             del ours[name]
-    if (how := _plain(ours.pop("aggregation_function", MEAN))) != MEAN:
-        raise InvalidDeploymentError(f"autoscaling_config['aggregation_function'] must be {MEAN!r}, got {how!r:.80}")
+    if isinstance(how := _plain(ours.get("aggregation_function")), str):
+        ours["aggregation_function"] = how.lower()
     return ours

@@ -65,10 +65,18 @@ def test_older_names_of_the_factors_count_as_in_ray_serve(given, up, down):
     assert (config_there.get_upscaling_factor(), config_there.get_downscaling_factor()) == (up, down)
 
 
-def test_loads_are_put_together_by_their_mean_alone():
-    assert autoscaling_of(deployment(autoscaling_config={"aggregation_function": "mean"})(Model)) == AutoscalingSpec()
-    with pytest.raises(InvalidDeploymentError, match=r"autoscaling_config\['aggregation_function'\] must be 'mean', got 'max'"):
-        autoscaling_of(deployment(autoscaling_config=theirs("AutoscalingConfig")(aggregation_function="max"))(Model))
+@pytest.mark.parametrize("how", ["mean", "max", "min", "MAX"])
+def test_loads_are_put_together_as_in_ray_serve(how):
+    for kind in (config.AutoscalingConfig, theirs("AutoscalingConfig"), dict):
+        spec = autoscaling_of(deployment(autoscaling_config=kind(aggregation_function=how.lower()))(Model))
+        assert spec == AutoscalingSpec(aggregation_function=how.lower())
+    given = theirs("AutoscalingConfig")(aggregation_function=how).aggregation_function
+    assert autoscaling_of(deployment(autoscaling_config={"aggregation_function": given})(Model)) == spec
+
+
+def test_other_ways_to_put_loads_together_are_refused():
+    with pytest.raises(InvalidDeploymentError, match=r"\['aggregation_function'\] must be one of 'mean', 'max'"):
+        autoscaling_of(deployment(autoscaling_config={"aggregation_function": "sum"})(Model))
 
 
 def test_a_policy_may_be_in_a_config_object():
