@@ -190,6 +190,18 @@ def _our_autoscaling() -> Names:
     return {**fields_of_attrs(AutoscalingConfig), "policy": NO_DEFAULT}
 
 
+def _our_logging() -> Names:
+    from executors.ray_gpu.schema import LoggingConfig
+
+    return fields_of_attrs(LoggingConfig)
+
+
+def _our_tracing() -> Names:
+    from executors.ray_gpu.schema import TracingConfig
+
+    return fields_of_attrs(TracingConfig)
+
+
 def _our_router() -> Names:
     from executors.ray_gpu.config import RequestRouterConfig
 
@@ -311,7 +323,8 @@ SURFACES = (
         lambda: fields_of_model(_configs().gRPCOptions),
         _our_grpc_options,
     ),
-    Surface("LoggingConfig", "fields of `LoggingConfig`", lambda: fields_of_model(_schema().LoggingConfig), dict),
+    Surface("LoggingConfig", "fields of `LoggingConfig`", lambda: fields_of_model(_schema().LoggingConfig), _our_logging),
+    Surface("TracingConfig", "fields of `TracingConfig`", lambda: fields_of_model(_schema().TracingConfig), _our_tracing),
     Surface(
         "RequestRouterConfig",
         "fields of `RequestRouterConfig`",
@@ -401,8 +414,8 @@ underscore are not listed, nor are names of ours that Serve does not have.
 
 {program_count} programs in the style of the examples of Serve's documentation, in `tests/integration/serve_programs/`. The same
 text runs on Ray Serve and here, with its imports changed and nothing else: `from executors import ray_gpu as serve`, and
-`executors.ray_gpu.config`, `.exceptions` and `.handle` for Serve's modules of these names. `make test` runs them here,
-`make night` on Ray Serve, and both have to return what the program says. {pass_count} return the same.
+`executors.ray_gpu.config`, `.exceptions`, `.handle` and `.schema` for Serve's modules of these names. `make test` runs them
+here, `make night` on Ray Serve, and both have to return what the program says. {pass_count} return the same.
 
 | program | what it does | |
 |---|---|---|

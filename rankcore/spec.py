@@ -277,7 +277,7 @@ def _check_each(spec: DeploymentSpec) -> None:
 
 def _check_share(path: str, value: str) -> None:
     if not is_share(value):
-        raise InvalidSpecError(path, value, "an integer, or a whole number of percent of the target from '0%' to '100%'")
+        raise InvalidSpecError(path, value, "an integer, or a number of percent of the target from '0%' to '100%'")
 
 
 def _check_static(spec: DeploymentSpec, static: StaticPlacement) -> None:

@@ -551,6 +551,23 @@ class Asks:
         return await self.other.remote(request.query_params.get("q", "it"))
 
 
+@serve.deployment(ray_actor_options=NO_CPU)
+class Traced:
+    """Has spans of its own, on the loop and on a thread."""
+
+    async def __call__(self, name):
+        return self._mine(name)
+
+    def on_a_thread(self, name):
+        return self._mine(name)
+
+    def _mine(self, name):
+        from opentelemetry import trace
+
+        with trace.get_tracer("mine").start_as_current_span(name, context=serve.get_trace_context()) as span:
+            return f"{span.get_span_context().trace_id:032x}"
+
+
 def span_processors():
     """Of OpenTelemetry: each process writes its spans to a file of its own, one a line."""
     from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor

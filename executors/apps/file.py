@@ -31,6 +31,8 @@ from executors.simulator.scenario.yamlfile import Lines, parse
 
 GRPC_SERVICES = ("grpc_servicer_functions", "servicer_functions")
 """How Ray Serve, and how we call them."""
+OF_PROXIES = ("host", "port")
+"""Keys that Ray Serve's schema of an application has, and that its files may not say there."""
 MAPPINGS = ("residency", "static_placement")
 """Options of deployments that a file has as mappings, and Python as objects."""
 FILES = (".yaml", ".yml", ".json")
@@ -51,6 +53,9 @@ class ApplicationConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     args: dict[str, Any] = {}
     runtime_env: dict[str, Any] = {}
     logging_config: dict[str, Any] | None = None
+    external_scaler_enabled: bool = False
+    host: str | None = None
+    port: int | None = None
     deployments: list[dict[str, Any]] = []
 
 
@@ -61,6 +66,9 @@ class AppsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     http_options: dict[str, Any] | None = None
     grpc_options: dict[str, Any] | None = None
     logging_config: dict[str, Any] | None = None
+    tracing_config: dict[str, Any] | None = None
+    controller_options: dict[str, Any] | None = None
+    target_capacity: float | None = None
     proxy_location: str | None = None
 
     @property
@@ -178,11 +186,17 @@ def checked(file: AppsFile, options: Iterable[str], environment: Iterable[str] |
     """
     options = tuple(options)
     names: list[str] = []
+    share = file.config.target_capacity
+    if share is not None and not 0.0 <= share <= 100.0:
+        raise file.problem(("target_capacity",), f"expected a number of percent from 0 to 100, found {share:g}")
     for index, application in enumerate(file.config.applications):
         place: KeyPath = ("applications", index)
         if application.name in names:
             raise file.problem((*place, "name"), f"expected a name that occurs once, found {application.name!r} again")
         names.append(application.name)
+        for key in OF_PROXIES:
+            if getattr(application, key) is not None:
+                raise file.problem((*place, key), f"expected {key} in http_options, of which all applications have one")
         _check_deployments(file, place, application.deployments, options)
         if environment is not None:
             _check_environments(file, place, application, frozenset(environment))

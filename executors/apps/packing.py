@@ -5,24 +5,30 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from executors.apps.file import AppsFile, checked
+from executors.ray_gpu.api import share_in_force
 from executors.ray_gpu.building import OPTIONS, BuildError, WantedApplication, built
+from executors.ray_gpu.capacity import Capacity, grows
 from executors.ray_gpu.environment import known_fields
-from executors.ray_gpu.errors import InvalidDeploymentError
+from executors.ray_gpu.errors import InvalidDeploymentError, NotRunningError
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.access import KEPT, SECRETS
 from executors.ray_gpu.http.options import HttpOptions
 from executors.ray_gpu.logs.config import logging_config_of
 from executors.ray_gpu.packing import Package
 from executors.ray_gpu.proxies.options import SERVES_NAMES, chosen
+from executors.ray_gpu.serve_options import controller_options_of
+from executors.ray_gpu.traces import tracing_config_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 T = TypeVar("T")
 LOGGING = "logging_config"
+TRACING = "tracing_config"
+CONTROLLER = "controller_options"
 _OPTION = re.compile(
     r"(?:http |gRPC |)options? (\w+)|\w+: no option '(\w+)'|\w+: no '(\w+)' given"
-    r"|LoggingConfig\.(\w+)|logging_config has no '(\w+)'"
+    r"|(?:Logging|Tracing)Config\.(\w+)|(?:logging|tracing)_config has no '(\w+)'"
 )
 """How errors name an option of proxies."""
 
@@ -58,7 +64,25 @@ def of_proxies(file: AppsFile) -> dict[str, Any]:
         logging = logging_config_of(file.config.logging_config)
     except InvalidDeploymentError as error:
         raise file.problem(_place_of(file, LOGGING, str(error)), str(error)) from None
-    return {"http_options": http, "grpc_options": grpc, "logging_config": logging}
+    try:
+        tracing = tracing_config_of(file.config.tracing_config)
+    except InvalidDeploymentError as error:
+        raise file.problem(_place_of(file, TRACING, str(error)), str(error)) from None
+    try:
+        options = controller_options_of(file.config.controller_options)
+    except InvalidDeploymentError as error:
+        raise file.problem((CONTROLLER,), str(error)) from None
+    found = {"http_options": http, "grpc_options": grpc, LOGGING: logging, TRACING: tracing}
+    return {**found, **({CONTROLLER: options} if file.config.controller_options is not None else {})}
+
+
+def of_plan(file: AppsFile) -> dict[str, Any]:
+    """What `plan_packages` takes of it: how things are logged and traced, or the controller is started, changes no replica.
+
+    Raises:
+        ScenarioError: As `read`.
+    """
+    return {key: value for key, value in of_proxies(file).items() if key not in (LOGGING, TRACING, CONTROLLER)}
 
 
 def _checked(file: AppsFile, kind: type[HttpOptions] | type[GrpcOptions], said: dict[str, Any] | None, block: str) -> None:
@@ -95,6 +119,7 @@ def packages_of(
         TimeoutError: It takes longer; the task is ended.
     """
     packages: list[Package] = []
+    capacity = _capacity_of(file, namespace)
     taken: dict[str, str] = {}
     for index, each in enumerate(file.config.applications):
         positions = {deployment["name"]: position for position, deployment in enumerate(each.deployments)}
@@ -107,6 +132,8 @@ def packages_of(
             runtime_env=each.runtime_env,
             logging_config=file.config.logging_config if each.logging_config is None else each.logging_config,
             deployments=dict(zip(positions, options, strict=True)),
+            external_scaler_enabled=each.external_scaler_enabled,
+            capacity=capacity,
         )
         try:
             of_this = built(wanted, namespace, in_task=in_task, timeout_s=timeout_s)
@@ -123,6 +150,18 @@ def packages_of(
             taken[prefix] = each.name
         packages += of_this
     return tuple(packages)
+
+
+def _capacity_of(file: AppsFile, namespace: str) -> Capacity | None:
+    """The share of replicas that the file asks for; whether that is more than before is asked for."""
+    wanted = file.config.target_capacity
+    if wanted is None:
+        return None
+    try:
+        before = share_in_force(namespace)
+    except NotRunningError:
+        before = None
+    return Capacity(wanted, grows(wanted, (each.name for each in file.config.applications), before))
 
 
 def placed(file: AppsFile, packages: tuple[Package, ...], act: Callable[[], T]) -> T:

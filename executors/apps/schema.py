@@ -14,6 +14,7 @@ from executors.ray_gpu.building import OPTIONS, STATIC_PLACEMENT
 from executors.ray_gpu.declaration import ACTOR_OPTIONS, ROUTING_DEFAULTS, ROUTING_OPTIONS, SPEC_OPTIONS
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.options import LOCATIONS, HttpOptions
+from executors.ray_gpu.traces import TracingConfig
 from executors.ray_gpu.worker.declaration import Residency
 from executors.simulator.scenario.describe import Key, keys_of, summary_of
 from executors.simulator.scenario.model import Deployment
@@ -33,6 +34,12 @@ MEANINGS = {
     "grpc_options": "How proxies serve gRPC; left out: as they do.",
     "proxy_location": "On which nodes proxies are.",
     "logging_config": "How what is logged is written; an application's, and a deployment's own, goes before that of the file.",
+    "tracing_config": "Which spans of OpenTelemetry replicas and proxies leave that begin from now on.",
+    "controller_options": "Of the controller, where this deploy starts it: runtime_env with env_vars.",
+    "target_capacity": "So many percent of the replicas of all deployments, and of the bounds of those that scale themselves.",
+    "external_scaler_enabled": "No deployment of it may scale itself.",
+    "host": "Of http_options.",
+    "port": "Of http_options.",
     "name": "What it is called; once in a file.",
     "route_prefix": "The path under which HTTP requests reach it; left out: none, but for a class with @ingress.",
     "import_path": "package.module:name of what bind() returned, or of a function that returns it and is called with args.",
@@ -71,6 +78,9 @@ def apps_schema() -> Schema:
                 "grpc_options": _or_null({**_of_class(GrpcOptions), "required": [], "additionalProperties": True}),
                 "proxy_location": {"enum": [*LOCATIONS, None]},
                 "logging_config": _or_null(FREE),
+                "tracing_config": _or_null(_of_class(TracingConfig)),
+                "controller_options": _or_null(FREE),
+                "target_capacity": _or_null({"type": "number", "minimum": 0, "maximum": 100}),
             },
             ("applications",),
         ),
@@ -84,6 +94,9 @@ def apps_schema() -> Schema:
                     "args": FREE,
                     "runtime_env": FREE,
                     "logging_config": _or_null(FREE),
+                    "external_scaler_enabled": {"type": "boolean", "default": False},
+                    "host": {"type": "null"},
+                    "port": {"type": "null"},
                     "deployments": {"type": "array", "items": {"$ref": "#/$defs/Deployment"}},
                 },
                 ("import_path",),
@@ -131,6 +144,7 @@ def _options() -> dict[str, Schema]:
             "properties": {option: {} for option in ACTOR_OPTIONS},
             "additionalProperties": False,
         },
+        "rejected_with": {"enum": [503, 429], "description": "The status of HTTP of a call that is one too many."},
         "spares": {**COUNT, "description": "Started processes without a rank that stand by."},
         "sync_threads": {**COUNT, "minimum": 1, "description": "How many synchronous calls run at once in a replica."},
         "rolling_update_percentage": {"type": "number", "description": "As max_unavailable, in Ray Serve's words."},

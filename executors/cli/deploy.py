@@ -72,7 +72,7 @@ def deploy(wanted: DeployAsked) -> None:
         asked(lambda: _be_connected(wanted.runtime_env))
         packages = asked(lambda: _of_module(applications, wanted, namespace))
     how = {"replace": wanted.replace, "prune": prune, "namespace": namespace}
-    outside = {key: value for key, value in options.items() if key != "logging_config"}
+    outside = {key: options[key] for key in ("http_options", "grpc_options") if key in options}
     plan, revision = asked(lambda: act(lambda: _api().plan_packages(packages, **how, **outside)))
     if not wanted.as_json:
         typer.echo("\n".join(_told(plan)))

@@ -96,6 +96,7 @@ if TYPE_CHECKING:
     from executors.ray_gpu.rest.starting import start_rest, stop_rest
     from executors.ray_gpu.serve_options import ControllerOptions
     from executors.ray_gpu.static_placement import StaticPlacementConfig
+    from executors.ray_gpu.traces import TracingConfig, get_trace_context
     from executors.ray_gpu.worker.declaration import Residency
     from executors.ray_gpu.worker.options import MemoryOptions
     from rankcore import ReplicaRank
@@ -137,6 +138,7 @@ _HOMES = {
     "Residency": "executors.ray_gpu.worker.declaration",
     "RequestContext": "executors.ray_gpu.requests.request_context",
     "StaticPlacementConfig": "executors.ray_gpu.static_placement",
+    "TracingConfig": "executors.ray_gpu.traces",
     "UnavailableError": "executors.ray_gpu.errors",
     "UnknownNameError": "executors.ray_gpu.errors",
     "UntrustedAddressError": "executors.ray_gpu.errors",
@@ -158,6 +160,7 @@ _HOMES = {
     "get_deployment_handle": "executors.ray_gpu.api",
     "get_multiplexed_model_id": "executors.ray_gpu.requests.request_context",
     "get_replica_context": "executors.ray_gpu.context",
+    "get_trace_context": "executors.ray_gpu.traces",
     "get_request_context": "executors.ray_gpu.requests.request_context",
     "ingress": "executors.ray_gpu.http.ingress",
     "multiplexed": "executors.ray_gpu.requests.multiplexing",
@@ -223,6 +226,7 @@ __all__ = [
     "RestOptions",
     "RunTarget",
     "StaticPlacementConfig",
+    "TracingConfig",
     "UnavailableError",
     "UnknownNameError",
     "UntrustedAddressError",
@@ -241,6 +245,7 @@ __all__ = [
     "get_multiplexed_model_id",
     "get_replica_context",
     "get_request_context",
+    "get_trace_context",
     "ingress",
     "multiplexed",
     "notes",

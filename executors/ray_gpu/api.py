@@ -19,6 +19,7 @@ from executors.deployment_ids import DEFAULT_APPLICATION, deployment_id, problem
 from executors.notes_followed import followed
 from executors.ray_gpu import connection, names
 from executors.ray_gpu.applications import packages_in
+from executors.ray_gpu.capacity import ShareInForce
 from executors.ray_gpu.connection import ask, ask_at_length
 from executors.ray_gpu.context import get_replica_context
 from executors.ray_gpu.declaration import Application
@@ -44,6 +45,7 @@ from executors.ray_gpu.proxies.options import ProxyOptions, chosen
 from executors.ray_gpu.requests.handle import DeploymentHandle
 from executors.ray_gpu.rest.starting import end_rest
 from executors.ray_gpu.serve_options import ControllerOptions, controller_options_of
+from executors.ray_gpu.traces import TracingConfig, tracing_config_of
 from executors.ray_gpu.worker.options import MemoryOptions
 from executors.revisions import revision_of
 from rankcore import DeploymentStatus
@@ -76,6 +78,7 @@ def start(
     memory: MemoryOptions | Mapping[str, Any] | None = None,
     controller_options: ControllerOptions | Mapping[str, Any] | None = None,
     logging_config: LoggingConfig | Mapping[str, Any] | None = None,
+    tracing_config: TracingConfig | Mapping[str, Any] | None = None,
 ) -> None:
     """Start the controller, where it does not run yet. `run` does it too.
 
@@ -88,6 +91,8 @@ def start(
             None: as it is, which is as `MemoryOptions()` has it until somebody says otherwise.
         logging_config: How proxies log, as `LoggingConfig` or a dict of its fields; others take the place of those that log
             otherwise, and are started where there are none. None: as it is. How replicas log, `run` and `@deployment` say.
+        tracing_config: Which spans replicas and proxies leave that begin from now on, as `TracingConfig` or a dict of its
+            fields. None: as it is, which is as their environment says until somebody says otherwise.
         namespace: Where it and its replicas live; by default $RANKCORE_NAMESPACE, or "rankcore".
         journal: File for everything that happens, on the controller's node; None: no journal.
         controller_options: Of the controller, where it is started by this: the variables of its environment.
@@ -101,7 +106,7 @@ def start(
         location: Any = getattr(proxy_location, "value", proxy_location)  # Serve's is an enum
         http = attrs.evolve(http or HttpOptions(), location=location)
     places, env_vars = chosen(MemoryOptions, memory), controller_options_of(controller_options).env_vars
-    logs = as_plain(logging_config_of(logging_config))
+    logs, spans = as_plain(logging_config_of(logging_config)), tracing_config_of(tracing_config)
     if grpc is not None:
         _importable(grpc)
     if http is not None or grpc is not None or logs is not None:
@@ -112,6 +117,8 @@ def start(
     _say_where_journal_is(controller, journal)
     if places is not None:
         ask(controller, "use_memory", places)
+    if spans is not None:  # before there are proxies, which read it
+        ask(controller, "use_tracing", attrs.asdict(spans))
     if http is not None or grpc is not None or logs is not None:
         _serve_outside(controller, _wanted_outside(ask(controller, "proxy_options"), http, grpc, logs), replace=True)
 
@@ -238,7 +245,7 @@ def run_many(
     Raises:
         RayExecutorError, TimeoutError: As `run`.
     """
-    targets, env_vars = list(targets), controller_options_of(controller_options).env_vars
+    targets, options = list(targets), controller_options_of(controller_options)
     _check_names([each.name for each in targets])
     if any(_prefix_of(each) is not None for each in targets):
         _check_http_can_be_served()
@@ -246,11 +253,16 @@ def run_many(
     namespace = namespace or connection.default_namespace()
     built = [packages_of(each, namespace) for each in targets]
     packages = tuple(package for own, _ in built for package in own)
-    if env_vars:
-        connection.start_controller(namespace, journal, env_vars)
     wait = wait and wait_for_applications_running
     deploy_packages(
-        packages, wait=wait, timeout_s=timeout_s, replace=replace, prune=prune, namespace=namespace, journal=journal
+        packages,
+        wait=wait,
+        timeout_s=timeout_s,
+        replace=replace,
+        prune=prune,
+        controller_options=options,
+        namespace=namespace,
+        journal=journal,
     )
     if blocking:
         _stay()
@@ -282,6 +294,8 @@ def deploy_packages(
     http_options: Mapping[str, Any] | HttpOptions | None = None,
     grpc_options: Mapping[str, Any] | GrpcOptions | None = None,
     logging_config: Mapping[str, Any] | LoggingConfig | None = None,
+    tracing_config: TracingConfig | None = None,
+    controller_options: ControllerOptions | None = None,
     namespace: str,
     journal: str | None = JOURNAL_IN_LOGS,
     expected: str | None = None,
@@ -290,6 +304,8 @@ def deploy_packages(
 
     Args:
         http_options, grpc_options, logging_config: Of proxies; None: as they are.
+        tracing_config: Of what is started from now on; None: as it is.
+        controller_options: Of the controller, if it is started by this.
         expected: The revision that is to be in force until then (`Status.revision`); None: any may be.
 
     Returns:
@@ -305,7 +321,8 @@ def deploy_packages(
     serves_http = has_options or any(each.route_prefix is not None for each in packages)
     if serves_http:
         _check_http_can_be_served()
-    controller = connection.start_controller(namespace, journal)
+    env_vars = controller_options.env_vars if controller_options is not None else None
+    controller = connection.start_controller(namespace, journal, env_vars)
     _say_where_journal_is(controller, journal)
     before: ProxyOptions | None = ask(controller, "proxy_options")
     outside = None  # made before anything is asked for: what is wrong with it is refused with all the rest
@@ -314,6 +331,8 @@ def deploy_packages(
         _warn_of_open_doors(
             outside.http if http_options is not None else None, outside.grpc if grpc_options is not None else None
         )
+    if tracing_config is not None:
+        ask(controller, "use_tracing", attrs.asdict(tracing_config))
     brought: str | None = None  # where the controller is of an older release too
     if expected is not None:
         brought = ask_at_length(controller, "apply", packages, replace, prune, expected)
@@ -330,6 +349,7 @@ def deploy_packages(
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         for package in packages:
             _wait_healthy(controller, package.spec.name, package.spec.version, deadline)
+        _say_what_is_ready(controller, packages)
     return brought
 
 
@@ -392,6 +412,16 @@ def config_in_force(*, namespace: str | None = None) -> dict[str, Any]:
         NotRunningError, NoAnswerError: As `status`.
     """
     found: dict[str, Any] = ask(connection.running(namespace), "config")
+    return found
+
+
+def share_in_force(namespace: str) -> ShareInForce:
+    """Of their replicas that all deployments are to have (`capacity`).
+
+    Raises:
+        NotRunningError, NoAnswerError: As `status`.
+    """
+    found: ShareInForce = ask(connection.running(namespace), "share")
     return found
 
 
@@ -601,6 +631,14 @@ def _serve_outside(controller: Any, options: ProxyOptions, *, replace: bool) -> 
         if proxy.pid is None:
             problem = proxy.problem or f"it is not up after {START_PROXIES_S:g} s"
             LOG.warning("no HTTP on node %s at %s:%d yet: %s", proxy.node_id[:8], proxy.host, proxy.port, problem)
+
+
+def _say_what_is_ready(controller: Any, packages: Iterable[Package]) -> None:
+    for package in packages:
+        if package.is_ingress:
+            options = ask(controller, "proxy_options") if package.route_prefix is not None else None
+            where = f" at {options.http.shown_url}{package.route_prefix}" if options is not None else ""
+            LOG.info("application %r is ready%s", package.code.app_name, where)
 
 
 def _say_where_journal_is(controller: Any, wanted: str | None) -> None:

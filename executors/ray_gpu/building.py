@@ -13,6 +13,7 @@ from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from executors.loading import LoadError, arguments_for, load_object, name_of
 from executors.ray_gpu.api import RunTarget, packages_of
 from executors.ray_gpu.applications import in_order
+from executors.ray_gpu.capacity import Capacity
 from executors.ray_gpu.declaration import OWN_OPTIONS, ROUTING_OPTIONS, SPEC_OPTIONS, Application, Deployment
 from executors.ray_gpu.errors import InvalidDeploymentError, RayExecutorError, not_one
 from executors.ray_gpu.packing import Origin, Package
@@ -29,6 +30,7 @@ OPTIONS = tuple(sorted({*SPEC_OPTIONS, *ROUTING_OPTIONS, *OWN_OPTIONS, *SERVE_OP
 OF_APPLICATION = (
     ("route_prefix ", ("route_prefix",)),
     ("the application's name ", ("name",)),
+    ("external_scaler_enabled ", ("external_scaler_enabled",)),
     *((words, ("logging_config",)) for words in ("LoggingConfig.", "logging_config ")),
 )
 """What errors of an application itself begin with, and its keys."""
@@ -62,6 +64,8 @@ class WantedApplication:
         import_path: `module:name` of what `bind` returned, or of a function that returns it and takes `args`.
         deployments: Options by the name of the deployment, of those that have some here.
         logging_config: Of those deployments that have none of their own.
+        external_scaler_enabled: As of `run`.
+        capacity: The share of replicas; None: all.
     """
 
     name: str
@@ -71,6 +75,8 @@ class WantedApplication:
     runtime_env: Mapping[str, Any] = attrs.Factory(dict)
     deployments: Mapping[str, Mapping[str, Any]] = attrs.Factory(dict)
     logging_config: Mapping[str, Any] | None = None
+    external_scaler_enabled: bool = False
+    capacity: Capacity | None = None
 
 
 def built(
@@ -113,11 +119,19 @@ def _build(wanted: WantedApplication, namespace: str) -> tuple[Package, ...]:
         if name not in named:
             raise BuildError(("deployments", name, "name"), not_one("deployment", name, (), named))
     changed = {id(each): _with_options(each.deployment, name, wanted) for name, each in named.items()}
-    origin = Origin(wanted.import_path, wanted.args, wanted.runtime_env)
+    origin = Origin(wanted.import_path, wanted.args, wanted.runtime_env, wanted.external_scaler_enabled)
     whole = _with_deployments(application, changed, {})
-    target = RunTarget(whole, wanted.name, wanted.route_prefix, logging_config=wanted.logging_config, origin=origin)
+    target = RunTarget(
+        whole,
+        wanted.name,
+        wanted.route_prefix,
+        external_scaler_enabled=wanted.external_scaler_enabled,
+        logging_config=wanted.logging_config,
+        origin=origin,
+    )
     try:
-        return packages_of(target, namespace)[0]
+        packages = packages_of(target, namespace)[0]
+        return packages if wanted.capacity is None else tuple(wanted.capacity.of_package(each) for each in packages)
     except RankcoreError as error:
         raise _placed(error, wanted.deployments) from error
 

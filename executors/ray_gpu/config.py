@@ -57,14 +57,12 @@ class AutoscalingConfig(AutoscalingSpec):
     Attributes:
         policy: A function of a `rankcore.autoscaling.View`, its import path, or `{"policy_function": ...}`; None: the usual.
         smoothing_factor, upscale_smoothing_factor, downscale_smoothing_factor: As the two factors that replaced them.
-        aggregation_function: "mean".
     """
 
     policy: Any = None
     smoothing_factor: float | None = None
     upscale_smoothing_factor: float | None = None
     downscale_smoothing_factor: float | None = None
-    aggregation_function: str = "mean"
 
 
 @attrs.frozen(kw_only=True)

@@ -17,13 +17,15 @@ from executors import operations
 from executors.deployment_ids import deployment_id, meant_by, split
 from executors.engine.recent_notes import Notes
 from executors.node_reports import node_meant
+from executors.ray_gpu import traces
+from executors.ray_gpu.capacity import ShareInForce
 from executors.ray_gpu.checkpoint import Checkpoint
 from executors.ray_gpu.cluster import ClusterOnRay
 from executors.ray_gpu.deployment_info import info_of
 from executors.ray_gpu.environment import hold, refer_to, uploaded
 from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError, UnknownNameError, not_one
 from executors.ray_gpu.ids_on_ray import renamed_id
-from executors.ray_gpu.in_force import config_of, outside_of
+from executors.ray_gpu.in_force import config_of, outside_of, share_in_force
 from executors.ray_gpu.journal_place import open_journal
 from executors.ray_gpu.membership import Membership
 from executors.ray_gpu.messages import DeploymentNews, Ingress, LoadReport, Routes, Seen, Version, WatchQuestion
@@ -195,7 +197,12 @@ class Controller:
 
     async def config(self) -> dict[str, Any]:
         """What is in force, as a file of applications says it."""
-        return config_of(self._cluster.state.applications, self._cluster.deployments, self._proxies.options)
+        spans = await self._world.call(traces.kept, self._world.namespace)
+        return config_of(self._cluster.state.applications, self._cluster.deployments, self._proxies.options, spans)
+
+    async def share(self) -> ShareInForce:
+        """Of their replicas that all deployments are to have."""
+        return share_in_force(self._cluster.state.applications, self._cluster.deployments)
 
     def _check_name(self, package: "Package", replace: bool) -> None:
         code, name = package.code, package.spec.name
@@ -269,6 +276,10 @@ class Controller:
         except InvalidEventError as error:
             raise InvalidDeploymentError(str(error)) from None
         await self._cluster.until_saved((found.deployment,))
+
+    async def use_tracing(self, config: dict[str, Any]) -> None:
+        """Have replicas and proxies that begin from now on leave these spans. Repeatable."""
+        await self._world.call(traces.keep, self._world.namespace, traces.tracing_config_of(config))
 
     async def use_memory(self, options: MemoryOptions) -> None:
         """Have weights that may be COLD use this memory of nodes. Repeatable.

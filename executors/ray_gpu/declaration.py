@@ -7,8 +7,8 @@ import attrs
 
 from executors.deployment_ids import deployment_id, problem_of
 from executors.ray_gpu.errors import InvalidDeploymentError
-from executors.ray_gpu.logs.config import logging_config_of
-from executors.ray_gpu.serve_options import SERVE_OPTIONS, BackpressureConfig, in_our_words
+from executors.ray_gpu.logs.config import as_plain, logging_config_of
+from executors.ray_gpu.serve_options import SERVE_OPTIONS, TOO_MANY, UNAVAILABLE, BackpressureConfig, fields_of, in_our_words
 from rankcore.checks import DEPLOYMENT_LENGTH_MAX
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ OWN_OPTIONS = (
     "_placement_info",
     "residency",
     "logging_config",
+    "rejected_with",
     "max_replicas_per_node",
     "placement_group_bundles",
     "placement_group_strategy",
@@ -138,7 +139,25 @@ class Deployment:
     @property
     def backpressure_config(self) -> BackpressureConfig:
         """What a client is told of a request that is refused since too many wait."""
-        return BackpressureConfig(retry_after_s=self.settings.get("retry_after_s"))
+        return BackpressureConfig(
+            status_code=self._setting("rejected_with", UNAVAILABLE), retry_after_s=self.settings.get("retry_after_s")
+        )
+
+    @property
+    def logging_config(self) -> dict[str, Any] | None:
+        """The option, with all its fields; None: replicas log as the application says."""
+        found = as_plain(logging_config_of(self.settings.get("logging_config")))
+        return None if found is None else {name: list(each) if type(each) is tuple else each for name, each in found.items()}
+
+    def set_logging_config(self, logging_config: Mapping[str, Any] | None) -> None:
+        """Change the option of this very deployment, as in Ray Serve; `options` makes another one.
+
+        Raises:
+            InvalidDeploymentError: It is not what it may be; nothing has changed.
+        """
+        given = fields_of(logging_config)
+        logging_config_of(given)
+        object.__setattr__(self, "settings", {**self.settings, "logging_config": given})
 
     def _setting(self, option: str, default: Any) -> Any:
         found = self.settings.get(option)
@@ -285,6 +304,10 @@ def _check(settings: Mapping[str, Any]) -> None:
         if option not in ACTOR_OPTIONS:
             allowed_text = ", ".join(sorted(ACTOR_OPTIONS))
             raise InvalidDeploymentError(f"ray_actor_options[{option!r}] is unknown; there are: {allowed_text}")
+    if settings.get("rejected_with") not in (None, UNAVAILABLE, TOO_MANY):
+        raise InvalidDeploymentError(
+            f"rejected_with must be {UNAVAILABLE} or {TOO_MANY}, got {settings['rejected_with']!r:.80}"
+        )
     for option, least, most in (("spares", 0, 1000), ("sync_threads", 1, 1000), ("max_replicas_per_node", 1, 100)):
         number = settings.get(option)
         number = least if number is None else number

@@ -6,7 +6,7 @@ from typing import Any
 
 import ray
 
-from executors.ray_gpu import names, own_groups
+from executors.ray_gpu import names, own_groups, traces
 from executors.ray_gpu.checkpoint import Checkpoint
 from executors.ray_gpu.reaping import locate
 from executors.ray_gpu.worker.gpu_holder import give_all_back
@@ -50,6 +50,7 @@ def forget_all(namespace: str) -> None:
         checkpoint.forget_record(found.id_on_ray)
     checkpoint.put_proxies(None)
     checkpoint.forget_memory()
+    traces.keep(namespace, None)
     checkpoint.forget_maintenance()
     end_proxies(namespace)
     for _, worker in find_workers(namespace).values():

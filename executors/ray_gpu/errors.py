@@ -129,10 +129,10 @@ class OverloadedError(CallError):
         status_code: Over HTTP.
     """
 
-    def __init__(self, text: str, retry_after_s: float = 1.0) -> None:
-        super().__init__(text, retry_after_s)
+    def __init__(self, text: str, retry_after_s: float = 1.0, status_code: int = 503) -> None:
+        super().__init__(text, retry_after_s, status_code)
         self.retry_after_s = retry_after_s
-        self.status_code = 503
+        self.status_code = status_code
 
     def __str__(self) -> str:
         return str(self.args[0])

@@ -21,6 +21,8 @@ class RayExtras:
             by its id.
         origin: Of an application's last deployment: where its code is, as a file says it (`import_path`, `args`,
             `runtime_env`); None: nobody has said.
+        capacity: Of which number of replicas this is a share, and which (`capacity`); None: all that was asked for is in force.
+        rejected_with: The status of HTTP of a call that is one too many.
     """
 
     class_name: str
@@ -28,6 +30,8 @@ class RayExtras:
     policy: PolicySource | None = None
     id_on_ray: str | None = None
     origin: FrozenJson = attrs.field(default=None, metadata=since(5, 3))
+    capacity: FrozenJson = attrs.field(default=None, metadata=since(5, 4))
+    rejected_with: int = attrs.field(default=503, metadata=since(5, 4))
 
     def to_extras(self) -> FrozenJson:
         """As JSON-like data, for an `EntrySpec`."""

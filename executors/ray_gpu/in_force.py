@@ -10,9 +10,12 @@ has. An option that a file has set back to its default, against what the code sa
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import attrs
+
 from executors.apps.said import differing, spec_options
 from executors.deployment_ids import own_name
 from executors.ray_gpu.building import STATIC_PLACEMENT
+from executors.ray_gpu.capacity import ShareInForce, in_force, unscaled
 from executors.ray_gpu.declaration import ACTOR_OPTIONS, ROUTING_DEFAULTS, ROUTING_OPTIONS
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.access import KEPT, SECRETS
@@ -23,6 +26,8 @@ from executors.ray_gpu.process import CAPTURE_CHILD_TASKS
 from executors.ray_gpu.proxies.options import ProxyOptions
 from executors.ray_gpu.ray_deployment import RayDeployment
 from executors.ray_gpu.room import OWN_GROUP, one_of_each_node
+from executors.ray_gpu.serve_options import UNAVAILABLE
+from executors.ray_gpu.traces import TracingConfig
 from executors.ray_gpu.user_code import Code
 from rankcore.cluster.records import Cause
 from rankcore.cluster.state import Application
@@ -34,7 +39,10 @@ ENVIRONMENT = ("sys_path", "runtime_env")
 
 
 def config_of(
-    applications: Mapping[str, Application], deployments: Mapping[str, RayDeployment], proxies: ProxyOptions | None
+    applications: Mapping[str, Application],
+    deployments: Mapping[str, RayDeployment],
+    proxies: ProxyOptions | None,
+    tracing: TracingConfig | None = None,
 ) -> dict[str, Any]:
     """All of it, as a file would say it."""
     outside = outside_of(proxies)
@@ -47,7 +55,15 @@ def config_of(
         )
         for name, application in sorted(applications.items())
     ]
-    return {**outside, "applications": found}
+    spans = {"tracing_config": attrs.asdict(tracing)} if tracing is not None else {}
+    percent = share_in_force(applications, deployments).percent
+    share = {"target_capacity": percent} if percent is not None else {}
+    return {**outside, **spans, **share, "applications": found}
+
+
+def share_in_force(applications: Iterable[str], deployments: Mapping[str, RayDeployment]) -> ShareInForce:
+    """Of the replicas of all deployments."""
+    return in_force(applications, (thaw_json(each.extras.capacity) for each in deployments.values()))
 
 
 def outside_of(proxies: ProxyOptions | None) -> dict[str, Any]:
@@ -96,9 +112,13 @@ def _deployment(application: str, found: RayDeployment, is_logging_said: bool) -
     if spec.autoscaling is not None:
         policy = {POLICY: found.extras.policy.name} if found.extras.policy is not None else {}
         options["autoscaling_config"] = {**differing(spec.autoscaling, ()), **policy}
+    if found.extras.capacity is not None:
+        unscaled(thaw_json(found.extras.capacity), options, entry.target.replicas)
     if spec.residency is not None:
         measured = () if code is None or code.weights_contents is None else ("weight_bytes",)
         options["residency"] = differing(spec.residency, measured)
+    if found.extras.rejected_with != UNAVAILABLE:
+        options["rejected_with"] = found.extras.rejected_with
     if found.extras.spares:
         options["spares"] = found.extras.spares
     return {**options, **(_of_code(code, is_logging_said) if code is not None else {})}

@@ -120,6 +120,7 @@ class Routes:
         report_every_s: How often a router is to say how many calls wait in it; None: only while there is no replica.
         problem: Why there are no endpoints, nor about to be any; "": there are, or may be soon.
         retry_after_s: When that may be otherwise; None: not by itself.
+        rejected_with: The status of HTTP of a call that is one too many.
     """
 
     endpoints: tuple[tuple[Endpoint, int | None], ...]
@@ -128,6 +129,7 @@ class Routes:
     report_every_s: float | None = None
     problem: str = ""
     retry_after_s: float | None = None
+    rejected_with: int = 503
 
 
 READY, UNAVAILABLE = "READY", "UNAVAILABLE"

@@ -60,6 +60,11 @@ def memory_key(namespace: str) -> bytes:
     return f"{namespace}/memory".encode()
 
 
+def tracing_key(namespace: str) -> bytes:
+    """Which spans there are to be."""
+    return f"{namespace}/tracing".encode()
+
+
 def maintenance_key(namespace: str, key: str) -> bytes:
     """What a user has asked of a node or a replica, by its key in `executors.maintenance`, or the beginning of such keys."""
     return f"{namespace}/{key}".encode()

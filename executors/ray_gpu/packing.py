@@ -17,13 +17,14 @@ from executors.ray_gpu.declaration import ANY_NUMBER, ROUTING_DEFAULTS, ROUTING_
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.extras import RayExtras
 from executors.ray_gpu.logs.config import UNASKED, as_plain, logging_config_of
+from executors.ray_gpu.messages import across_releases
 from executors.ray_gpu.own_groups import group_wanted
 from executors.ray_gpu.process import CAPTURE_CHILD_TASKS
 from executors.ray_gpu.replica import Replica
 from executors.ray_gpu.requests.multiplexing import is_multiplexed
 from executors.ray_gpu.room import OWN_GROUP, demands, one_of_each_node
 from executors.ray_gpu.scaling_policy import PolicySource
-from executors.ray_gpu.serve_options import autoscaling_in_our_words
+from executors.ray_gpu.serve_options import UNAVAILABLE, autoscaling_in_our_words
 from executors.ray_gpu.static_placement import StaticPlacementConfig
 from executors.ray_gpu.user_code import Code
 from executors.ray_gpu.worker.declaration import residency_of
@@ -50,21 +51,24 @@ NOT_WITH_BUNDLES = {
 
 @attrs.frozen
 class Origin:
-    """Where an application's code is, as a file says it."""
+    """Where an application's code is, as a file says it, and who scales it."""
 
     import_path: str
     args: Mapping[str, Any] = attrs.Factory(dict)
     runtime_env: Mapping[str, Any] = attrs.Factory(dict)
+    external_scaler_enabled: bool = False
 
     def said(self) -> dict[str, Any]:
         """As JSON-like data, without what is empty."""
-        others = {"args": dict(self.args), "runtime_env": dict(self.runtime_env)}
+        others: dict[str, Any] = {"args": dict(self.args), "runtime_env": dict(self.runtime_env)}
+        others["external_scaler_enabled"] = self.external_scaler_enabled
         return {"import_path": self.import_path, **{key: each for key, each in others.items() if each}}
 
 
+@across_releases
 @attrs.frozen
 class Package:
-    """What the controller's `deploy` takes. `origin`: as in `RayExtras`."""
+    """What the controller's `deploy` takes. `origin`, `capacity` and `rejected_with`: as in `RayExtras`."""
 
     code: Code
     spec: DeploymentSpec
@@ -76,6 +80,8 @@ class Package:
     scaling_policy: PolicySource | None = None
     residency: ResidencySpec | None = None
     origin: Origin | None = None
+    rejected_with: int = UNAVAILABLE
+    capacity: Mapping[str, Any] | None = None
 
     def on_ray(self, id_on_ray: str | None) -> "Package":
         """The same for a deployment that is called otherwise on Ray; None: by its id."""
@@ -91,6 +97,8 @@ class Package:
             policy=self.scaling_policy,
             id_on_ray=self.code.deployment if older else None,
             origin=freeze_json(self.origin.said()) if self.origin is not None else None,
+            capacity=freeze_json(self.capacity),
+            rejected_with=self.rejected_with,
         )
         return EntrySpec(
             ranks=self.spec,
@@ -167,6 +175,7 @@ def pack(
         autoscaling,
         scaling_policy_of(deployment),
         weights.spec if weights is not None else None,
+        rejected_with=deployment.settings.get("rejected_with") or UNAVAILABLE,
     )
 
 
@@ -213,7 +222,8 @@ def autoscaling_of(deployment: Deployment) -> AutoscalingSpec | None:
             there_is = ", ".join((*allowed, POLICY))
             raise InvalidDeploymentError(f"autoscaling_config[{option!r}] is unknown; there are: {there_is}")
     try:
-        return AutoscalingSpec(**{option: value for option, value in fields.items() if option != POLICY})
+        said: dict[str, Any] = {option: value for option, value in fields.items() if option != POLICY}
+        return AutoscalingSpec(**said)
     except InvalidSpecError as error:
         name = error.field.removeprefix("AutoscalingSpec.")
         raise InvalidDeploymentError(f"autoscaling_config[{name!r}] must be {error.allowed}, got {error.found!r:.80}") from None

@@ -17,7 +17,7 @@ import ray
 from ray.experimental import internal_kv
 
 from executors.deployment_ids import own_name
-from executors.ray_gpu import context, names, socket_files
+from executors.ray_gpu import context, names, socket_files, traces
 from executors.ray_gpu.environment import find_modules
 from executors.ray_gpu.logs.config import UNASKED, from_plain
 from executors.ray_gpu.logs.process import log_from_here
@@ -29,6 +29,7 @@ from executors.ray_gpu.metrics.publisher import publish
 from executors.ray_gpu.os_processes import processors_in_use, reap, started_at
 from executors.ray_gpu.requests.packing import Arguments, Reference
 from executors.ray_gpu.requests.server import CallServer
+from executors.ray_gpu.requests.tracing import trace_as
 from executors.ray_gpu.user_code import FIRST_CHECK_S, Code, UserCode, traceback_of
 from rankcore.replica import replica as half
 from rankcore.replica.beliefs import Stamp
@@ -402,6 +403,7 @@ def admitted_code(namespace: str, deployment: str, version: str, process: str, e
         raise FencedError(f"{process} was started in epoch {epoch}, and epoch {newest} has begun")
     code = load_code(namespace, deployment, version)
     find_modules(code.sys_path, code.sys_path_behind)
+    trace_as(traces.kept(namespace), process)
     user = UserCode(code)
     writer = Writer(code.app_name, own_name(code.app_name, code.deployment), process)
     user.access_log = log_from_here(from_plain(code.logging) or UNASKED, "replica", process, writer.said)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 from executors.ray_gpu.declaration import ROUTING_DEFAULTS
 from executors.ray_gpu.executor import RayExecutor
+from executors.ray_gpu.extras import extras_of
 from executors.ray_gpu.ids_on_ray import renamed_id
 from executors.ray_gpu.messages import Routes
 from rankcore import DeploymentStatus, ReplicaState
@@ -64,6 +65,7 @@ class RoutingTable:
                 entry.spec.autoscaling.metrics_interval_s if entry.spec.autoscaling is not None else None,
                 self._problem(entry) if is_over else "",
                 TRY_AGAIN_S if is_over and not self._has_given_up(entry) else None,
+                extras_of(entry.spec).rejected_with,
             )
             number = before[1] if before is not None and before[2] == routes else next(self._numbers)
             self._made = seen, number, routes  # all callers may be waiting for a change

@@ -7,6 +7,7 @@ at once, which is within any such bound.
 """
 
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from enum import Enum
 from typing import Any
 
@@ -17,7 +18,7 @@ from executors.ray_gpu.errors import InvalidDeploymentError
 Ours = dict[str, Any]
 """Options by our names."""
 
-UNAVAILABLE = 503
+UNAVAILABLE, TOO_MANY = 503, 429
 ROUTERS = {"PowerOfTwoChoicesRequestRouter": "power_of_two", "ConsistentHashRouter": "affinity"}
 """By the name of Serve's class: our `routing_policy`."""
 ROUTER_OPTIONS = ("request_router_class", "request_router_kwargs")
@@ -101,8 +102,8 @@ def _plain(value: object) -> object:
 def _share_of_fraction(found: object) -> Ours | None:
     if type(found) not in (int, float) or not 0 < found <= 1:  # type: ignore[operator]
         return None
-    percent = round(float(found) * 100, 9)  # type: ignore[arg-type]
-    return {"max_unavailable": f"{int(percent)}%"} if percent == int(percent) else None
+    percent = f"{Decimal(repr(found)) * 100:.20f}".rstrip("0").rstrip(".")
+    return {"max_unavailable": f"{percent}%"}
 
 
 def _share_of_percent(found: object) -> Ours | None:
@@ -122,10 +123,13 @@ def _backpressure(found: object) -> Ours | None:
         return {}
     if not isinstance(found, Mapping) or not found.keys() <= {"status_code", "retry_after_s"}:
         return None
-    if found.get("status_code", UNAVAILABLE) != UNAVAILABLE:
+    status, after_s = found.get("status_code", UNAVAILABLE), found.get("retry_after_s")
+    if status not in (UNAVAILABLE, TOO_MANY) or not (
+        after_s is None or (type(after_s) in (int, float) and 0 <= after_s < float("inf"))
+    ):
         return None
-    after_s = found.get("retry_after_s")
-    return {} if after_s is None else {"retry_after_s": after_s}
+    said = {} if status == UNAVAILABLE else {"rejected_with": status}
+    return said | ({"retry_after_s": after_s} if after_s else {})
 
 
 def _router(found: object) -> Ours | None:
@@ -145,15 +149,15 @@ SERVE_OPTIONS: dict[str, tuple[tuple[str, ...], Callable[[object], Ours | None],
     "rolling_update_percentage": (
         ("max_unavailable",),
         _share_of_fraction,
-        "a fraction above 0 and up to 1, of whole percents",
+        "a fraction above 0 and up to 1",
     ),
     "max_surge_percent": (("max_surge",), _share_of_percent, "an integer from 0 to 100"),
     "max_constructor_retry_count": (("max_start_failures",), _failures, "an integer from 1 on"),
     "graceful_shutdown_wait_loop_s": ((), _noticed_at_once, "a number of seconds above 0"),
     "backpressure_config": (
-        ("retry_after_s",),
+        ("retry_after_s", "rejected_with"),
         _backpressure,
-        "a BackpressureConfig, or a dict of status_code, which is 503, and retry_after_s",
+        "a BackpressureConfig, or a dict of status_code, which is 503 or 429, and retry_after_s, a number of seconds from 0 on",
     ),
     "request_router_config": (
         ("routing_policy",),
@@ -196,15 +200,10 @@ SMOOTHING = {
     "smoothing_factor": ("upscaling_factor", "downscaling_factor"),
 }
 """By the names that Serve had for them first: what they are called by now, there and here."""
-MEAN = "mean"
 
 
 def autoscaling_in_our_words(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of an `autoscaling_config`, as Serve reads those of before: the newer name counts where both are given.
-
-    Raises:
-        InvalidDeploymentError: Loads are to be put together otherwise than by their mean.
-    """
+    """The fields of an `autoscaling_config`, as Serve reads those of before: the newer name counts where both are given."""
     ours = {name: value for name, value in fields.items() if name not in SMOOTHING}
     for before, names in SMOOTHING.items():
         for name in names:
@@ -213,6 +212,6 @@ def autoscaling_in_our_words(fields: Mapping[str, Any]) -> dict[str, Any]:
     for name in SMOOTHING["smoothing_factor"]:
         if name in ours and ours[name] is None:  # what Serve says for 1
             del ours[name]
-    if (how := _plain(ours.pop("aggregation_function", MEAN))) != MEAN:
-        raise InvalidDeploymentError(f"autoscaling_config['aggregation_function'] must be {MEAN!r}, got {how!r:.80}")
+    if isinstance(how := _plain(ours.get("aggregation_function")), str):
+        ours["aggregation_function"] = how.lower()
     return ours

@@ -10,13 +10,14 @@ from rankcore.autoscaling.load import IN_FLIGHT, QUEUED, hear
 from rankcore.autoscaling.notes import AutoscalingNote, AutoscalingNoteKind
 from rankcore.autoscaling.policies import Policy, View, ongoing_requests
 from rankcore.autoscaling.reports import Metrics
-from rankcore.autoscaling.spec import AutoscalingSpec
+from rankcore.autoscaling.spec import Aggregation, AutoscalingSpec
 from rankcore.autoscaling.state import AutoscalerState, Direction, Experience, Wish, is_near
 from rankcore.errors import InvalidEventError, PolicyError, shown
 from rankcore.frozen import FrozenJson, freeze_json
 
 DIGITS = 6
 """Of a wish that count: a mean that is off by the last bit of a float asks for no further replica."""
+IN_WORDS: dict[Aggregation, str] = {"mean": "on average over", "max": "at most over", "min": "at least over"}
 ELAPSED_SLACK_S = 1e-6
 """Times that were added up may be short by that much."""
 
@@ -132,15 +133,14 @@ class _Call:
         return self._stay()
 
     def _view(self) -> View:
-        begin = self._averaged_since
-        queued = self.load.mean(QUEUED, begin, self.at)
+        begin, how = self._averaged_since, self.spec.aggregation_function
         return View(
             at=self.at,
             spec=self.spec,
             target_replicas=self.target,
             running_replicas=len(self.metrics.running),
-            ongoing_requests=queued + self.load.mean(IN_FLIGHT, begin, self.at),
-            queued_requests=queued,
+            ongoing_requests=self.load.over((QUEUED, IN_FLIGHT), how, begin, self.at),
+            queued_requests=self.load.over((QUEUED,), how, begin, self.at),
             queued_now=self.load.now(QUEUED),
             in_flight_now=self.load.now(IN_FLIGHT),
             memory=self.state.memory,
@@ -253,11 +253,12 @@ def asked(policy: Policy, view: View) -> tuple[float, FrozenJson]:
 
 
 def _load_in_words(view: View, averaged_s: float, need: int) -> str:
-    """What was averaged over the look-back, and what is so at present: the second need not be a part of the first."""
+    """What counts over the look-back, and what is so at present: the second need not be a part of the first."""
     if averaged_s <= 0.0:  # the newest values stand for the mean
         return f"{view.ongoing_requests:.4g} ongoing requests now, {view.queued_now:g} of them queued, call for {need} replicas"
-    mean = f"{view.ongoing_requests:.4g} ongoing requests on average over {averaged_s:.4g} s"
-    return f"{mean}, with {view.queued_now:g} queued and {view.in_flight_now:g} in flight now, call for {need} replicas"
+    how = IN_WORDS[view.spec.aggregation_function]
+    load = f"{view.ongoing_requests:.4g} ongoing requests {how} {averaged_s:.4g} s"
+    return f"{load}, with {view.queued_now:g} queued and {view.in_flight_now:g} in flight now, call for {need} replicas"
 
 
 def _raised(spec: AutoscalingSpec, wanted: float, target: int, peak: int) -> int:

@@ -1,13 +1,14 @@
-"""The load as it was heard: what each source said when, averaged over a window, and what of it still counts (A2, A6)."""
+"""The load as it was heard: what each source said when, put together over a window, and what of it still counts (A2, A6)."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
+from itertools import groupby
 from typing import NamedTuple, TypeAlias
 
 import attrs
 
 from rankcore.autoscaling.reports import HandleReport, Metrics, Report
-from rankcore.autoscaling.spec import AutoscalingSpec
+from rankcore.autoscaling.spec import Aggregation, AutoscalingSpec
 from rankcore.frozen import EMPTY, PMap
 from rankcore.values import ReplicaId
 
@@ -68,6 +69,15 @@ class Series:
         ]
         return math.fsum(areas) / (end - begin)
 
+    def steps(self, begin: float, end: float) -> Iterator[Sample]:
+        """By how much it changes when, from `begin` on, where it is what it was."""
+        before = 0.0
+        for sample in self.samples:
+            if sample.at > end:
+                return
+            yield Sample(max(sample.at, begin), sample.value - before)
+            before = sample.value
+
 
 @attrs.frozen
 class Load:
@@ -92,6 +102,20 @@ class Load:
     def mean(self, kind: str, begin: float, end: float) -> float:
         """Over time, all sources of a kind together. Exact, so that it does not depend on the order of the sources."""
         return math.fsum(each.mean(begin, end) for (what, _), each in self.series.items() if what == kind)
+
+    def over(self, kinds: Collection[str], how: Aggregation, begin: float, end: float) -> float:
+        """What of all sources of some kinds together counts over a time: the mean, or the most or least that it was."""
+        if how == "mean":
+            return math.fsum(self.mean(kind, begin, end) for kind in kinds)
+        steps = [Sample(begin, 0.0)]
+        for (kind, _), each in self.series.items():
+            if kind in kinds:
+                steps += each.steps(begin, end)
+        total, totals = 0.0, []
+        for _, at_once in groupby(sorted(steps), key=lambda step: step.at):  # sorted, so that no order of sources matters
+            total += math.fsum(step.value for step in at_once)
+            totals.append(total)
+        return max(totals) if how == "max" else min(totals)
 
     def silent(self, replica_ids: Iterable[ReplicaId]) -> tuple[ReplicaId, ...]:
         """Those of which nothing is known at present, sorted."""

@@ -17,8 +17,8 @@ class View:
         at: The time of the decision, in seconds.
         target_replicas: The target in force.
         running_replicas: How many take requests.
-        ongoing_requests: Queued and in flight, averaged over the look-back period.
-        queued_requests: Of these, the queued ones.
+        ongoing_requests: Queued and in flight, over the look-back period: the mean, or what `aggregation_function` says.
+        queued_requests: The queued ones alone, likewise.
         queued_now: What waits according to the newest reports.
         in_flight_now: What replicas work on according to the newest reports.
         memory: What the policy returned at the last decision; None at first.

@@ -1,11 +1,17 @@
 """What a user wants of an autoscaler: `AutoscalingSpec`, with the option names of Ray Serve."""
 
+from typing import Literal, TypeAlias
+
 import attrs
 
 from rankcore import checks
+from rankcore.codec_plans import since
 from rankcore.errors import InvalidSpecError
 from rankcore.spec import DeploymentSpec
 
+Aggregation: TypeAlias = Literal["mean", "max", "min"]
+
+AGGREGATIONS: tuple[Aggregation, ...] = ("mean", "max", "min")
 FACTOR_MAX = 1e6
 STALE_MIN_S = 10.0
 """As Ray Serve 2.60: a source that pushes more often than this may still be silent for so long."""
@@ -27,6 +33,7 @@ class AutoscalingSpec:
         downscale_to_zero_delay_s: The same for the step from 1 to 0; None: `downscale_delay_s`.
         upscaling_factor: Multiplies what an upscale adds (A4).
         downscaling_factor: Multiplies what a downscale takes away (A4).
+        aggregation_function: What counts of the load over the look-back: its "mean", or its "max" or "min" at one time (A2).
         max_rank_moves: How many replicas of the deployment may be on the way to another rank at a time, after a downscale (A9);
             None: any number. Ray Serve has no such option.
 
@@ -48,6 +55,7 @@ class AutoscalingSpec:
     upscaling_factor: float = 1.0
     downscaling_factor: float = 1.0
     max_rank_moves: int | None = None
+    aggregation_function: Aggregation = attrs.field(default="mean", metadata=since(5, 4))
 
     def __attrs_post_init__(self) -> None:
         checks.count(InvalidSpecError, _path("max_replicas"), self.max_replicas, 1)
@@ -55,6 +63,9 @@ class AutoscalingSpec:
         if self.initial_replicas is not None:
             path = _path("initial_replicas")
             checks.count(InvalidSpecError, path, self.initial_replicas, self.min_replicas, self.max_replicas)
+        if self.aggregation_function not in AGGREGATIONS:
+            allowed = "one of " + ", ".join(repr(each) for each in AGGREGATIONS)
+            raise InvalidSpecError(_path("aggregation_function"), self.aggregation_function, allowed)
         if self.max_rank_moves is not None:
             checks.count(InvalidSpecError, _path("max_rank_moves"), self.max_rank_moves, 1)
         for field in ("target_ongoing_requests", "upscaling_factor", "downscaling_factor"):

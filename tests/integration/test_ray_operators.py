@@ -8,7 +8,9 @@ import subprocess
 import urllib.error
 import urllib.parse
 import urllib.request
+from pathlib import Path
 
+import attrs
 import pytest
 
 from tests.free_ports import free_ports
@@ -194,6 +196,38 @@ def test_prometheus_has_what_routers_replicas_proxies_and_the_controller_count(s
     published = set(re.findall(r"^(ray_(?:serve|rankcore)_\w+)[{ ]", page, re.MULTILINE))
     assert published <= {series for metric in CATALOGUE for series in metric.series}
     assert {"ray_rankcore_controller_epoch", "ray_rankcore_replicas", "ray_rankcore_journal_lag_seconds"} <= published
+
+
+def test_traces_are_as_the_tracing_config_of_the_start_says_and_user_code_adds_its_own(serve, lines):
+    pytest.importorskip("opentelemetry.sdk", reason="the SDK of OpenTelemetry is not installed: pip install opentelemetry-sdk")
+    import ray
+
+    from executors.ray_gpu.schema import TracingConfig
+    from tests.ray_apps import Traced
+
+    folder = Path(ray._private.worker._global_node.get_logs_dir_path()) / "rankcore" / "spans"
+
+    def written():
+        return "".join(path.read_text() for path in folder.glob("*traced*") if path.stat().st_size)
+
+    try:
+        config = TracingConfig(enabled=True, exporter_import_path="", sampling_ratio=1.0)
+        serve.start(tracing_config=config)
+        handle = serve.run(Traced.bind(), name="traced")
+        on_loop = handle.remote("on the loop").result(timeout_s=ANSWER_S)
+        on_thread = handle.on_a_thread.remote("on a thread").result(timeout_s=ANSWER_S)
+        text = eventually(lambda: "on a thread" in written() and written(), "the spans are written")
+        for trace_id, name in ((on_loop, "on the loop"), (on_thread, "on a thread")):
+            assert f'"name": "{name}"' in text
+            assert text.count(f'"trace_id": "0x{trace_id}"') >= 2, "that of the call, and the user's below it"
+        assert serve.config_in_force()["tracing_config"] == attrs.asdict(config)
+        serve.delete("traced")
+        serve.start(tracing_config={"enabled": False})
+        before = written()
+        off = serve.run(Traced.bind(), name="traced").remote("unseen").result(timeout_s=ANSWER_S)
+        assert (off, written()) == ("0" * 32, before)
+    finally:
+        serve.shutdown()
 
 
 def test_a_request_and_all_calls_that_it_leads_to_are_one_trace_that_goes_on_with_its_clients(serve, spans):

@@ -31,6 +31,7 @@ def specs(draw):
         upscaling_factor=draw(factors),
         downscaling_factor=draw(factors),
         max_rank_moves=draw(st.none() | st.integers(1, 5)),
+        aggregation_function=draw(st.sampled_from(["mean", "mean", "max", "min"])),
     )
 
 

@@ -10,14 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankcore.autoscaling import AutoscalerState, AutoscalingSpec, Metrics, ReplicaReport, autoscale
-from rankcore.autoscaling.load import Sample, Series
+from rankcore.autoscaling.load import Load, Sample, Series
+from rankcore.frozen import EMPTY
 from tests.scaled import Deployment
 
 try:
     from ray.serve import autoscaling_policy as serve
     from ray.serve._private.common import TimeStampedValue
-    from ray.serve._private.metrics_utils import merge_instantaneous_total, time_weighted_average
-    from ray.serve.config import AutoscalingConfig, AutoscalingContext
+    from ray.serve._private.metrics_utils import aggregate_timeseries, merge_instantaneous_total, time_weighted_average
+    from ray.serve.config import AggregationFunction, AutoscalingConfig, AutoscalingContext
 except ImportError as error:
     pytest.skip(f"Ray Serve cannot be imported ({error}): pip install 'ray[serve]'", allow_module_level=True)
 
@@ -144,6 +145,20 @@ def test_sources_are_averaged_as_ray_serve_does_once_each_of_them_was_heard(sour
     assert math.fsum(each.mean(begin, end) for each in ours) == pytest.approx(expected)
 
 
+@given(st.lists(values, min_size=1, max_size=4), st.sampled_from(["max", "min"]))
+def test_the_most_and_the_least_are_those_of_ray_serve_once_each_source_was_heard(sources, how):
+    """Serve: of the points at which the sum changes, from the moment at which the last source was first heard."""
+    sources = [sorted(each) for each in sources]
+    begin = float(max(each[0][0] for each in sources))
+    theirs = merge_instantaneous_total([[TimeStampedValue(float(at), float(value)) for at, value in each] for each in sources])
+    expected = aggregate_timeseries(theirs, AggregationFunction(how), window_start=max(begin, theirs[0].timestamp))
+    series = EMPTY.mutate()
+    for index, each in enumerate(sources):
+        kind = "queued" if index % 2 else "in_flight"
+        series[kind, str(index)] = Series(tuple(Sample(float(at), float(value)) for at, value in each), float(each[-1][0]))
+    assert Load(series.finish()).over(("queued", "in_flight"), how, begin, 100.0) == expected
+
+
 def test_on_the_steady_load_of_ray_63279_serve_goes_up_and_down_for_ever_and_ours_comes_to_rest(monkeypatch, capsys):
     """app_6 of its release tests: 50 requests, give or take two, for which 500 replicas are right.
 
@@ -208,11 +223,3 @@ def test_serve_multiplies_what_is_missing_to_the_running_replicas_and_ours_what_
         decision = autoscale(state, Metrics(target_replicas=10, running=names, reports=reports), at)
         state = decision.state
         assert decision.target in (None, 10)
-
-
-def test_serve_averages_unless_it_is_told_to_take_the_largest_or_smallest_which_is_refused_here():
-    function = pytest.importorskip("ray.serve.config").AggregationFunction
-    assert AutoscalingConfig().aggregation_function is function.MEAN
-    assert set(function) == {function.MEAN, function.MAX, function.MIN}
-    with pytest.raises(TypeError, match="aggregation_function"):
-        AutoscalingSpec(aggregation_function="max")

@@ -35,12 +35,42 @@ from rankcore.frozen import EMPTY
         ("downscale_delay_s", None, "a finite number of seconds, at least 0"),
         ("downscale_to_zero_delay_s", -1, "a finite number of seconds, at least 0"),
         ("max_rank_moves", 0, "an integer from 1"),
+        ("aggregation_function", "sum", "one of 'mean', 'max', 'min'"),
+        ("aggregation_function", ["mean"], "one of 'mean', 'max', 'min'"),
     ],
 )
 def test_an_option_that_cannot_be_is_named_with_what_may_be(field, value, allowed):
     fields = {"max_replicas": 5, "min_replicas": 2 if field == "initial_replicas" else 0, field: value}
     with pytest.raises(InvalidSpecError, match=f"AutoscalingSpec.{field} must be {allowed}"):
         AutoscalingSpec(**fields)
+
+
+TWO = {
+    ("queued", "a"): Series((Sample(0.0, 4.0), Sample(10.0, 9.0), Sample(20.0, 1.0)), 20.0),
+    ("in_flight", "b"): Series((Sample(5.0, 3.0), Sample(10.0, 1.0), Sample(40.0, 2.0)), 40.0),
+}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "how", "begin", "end", "counts"),
+    [
+        (("queued", "in_flight"), "max", 6.0, 30.0, 10.0),  # at 10 s both change: 9 + 1, and never 9 + 3
+        (("queued", "in_flight"), "min", 6.0, 30.0, 2.0),
+        (("queued", "in_flight"), "max", 0.0, 9.0, 7.0),
+        (("queued", "in_flight"), "min", 0.0, 9.0, 4.0),
+        (("queued", "in_flight"), "max", 25.0, 25.0, 2.0),  # a moment: what was in force then
+        (("queued", "in_flight"), "mean", 20.0, 30.0, 2.0),
+        (("queued",), "max", 15.0, 30.0, 9.0),
+        (("in_flight",), "min", 0.0, 30.0, 0.0),  # before its first sample there was nothing
+        (("in_flight",), "min", 5.0, 30.0, 1.0),
+        (("in_flight",), "max", 10.0, 40.0, 2.0),  # the end belongs to it
+    ],
+)
+def test_the_most_and_the_least_of_a_time_are_of_all_sources_at_once(kinds, how, begin, end, counts):
+    series = EMPTY.mutate()
+    for source, each in TWO.items():
+        series[source] = each
+    assert Load(series.finish()).over(kinds, how, begin, end) == counts
 
 
 def test_a_static_placement_cannot_be_scaled():

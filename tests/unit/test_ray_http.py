@@ -127,7 +127,8 @@ def test_a_request_reaches_its_deployment_and_the_answer_its_client():
 @pytest.mark.parametrize(
     ("error", "status"),
     [
-        (OverloadedError("full", 7.2), 503),
+        (OverloadedError("full", 6.2), 503),
+        (OverloadedError("full", 6.2, 429), 429),
         (DeadlineError("late"), 504),
         (ReplicaGoneError("it died"), 502),
         (UnknownNameError("deleted"), 503),
@@ -136,7 +137,7 @@ def test_a_request_reaches_its_deployment_and_the_answer_its_client():
 def test_each_way_to_fail_has_its_status(error, status):
     found, headers, body = played(get(), failing(error))
     assert (found, body.decode().strip()) == (status, str(error))
-    assert headers.get("retry-after") == ("7" if status == 503 and isinstance(error, OverloadedError) else None)
+    assert headers.get("retry-after") == ("7" if isinstance(error, OverloadedError) else None)
 
 
 def test_a_traceback_is_for_the_log_and_the_client_has_a_reference(caplog):

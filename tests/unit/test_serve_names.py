@@ -65,10 +65,18 @@ def test_older_names_of_the_factors_count_as_in_ray_serve(given, up, down):
     assert (config_there.get_upscaling_factor(), config_there.get_downscaling_factor()) == (up, down)
 
 
-def test_loads_are_put_together_by_their_mean_alone():
-    assert autoscaling_of(deployment(autoscaling_config={"aggregation_function": "mean"})(Model)) == AutoscalingSpec()
-    with pytest.raises(InvalidDeploymentError, match=r"autoscaling_config\['aggregation_function'\] must be 'mean', got 'max'"):
-        autoscaling_of(deployment(autoscaling_config=theirs("AutoscalingConfig")(aggregation_function="max"))(Model))
+@pytest.mark.parametrize("how", ["mean", "max", "min", "MAX"])
+def test_loads_are_put_together_as_in_ray_serve(how):
+    for kind in (config.AutoscalingConfig, theirs("AutoscalingConfig"), dict):
+        spec = autoscaling_of(deployment(autoscaling_config=kind(aggregation_function=how.lower()))(Model))
+        assert spec == AutoscalingSpec(aggregation_function=how.lower())
+    given = theirs("AutoscalingConfig")(aggregation_function=how).aggregation_function
+    assert autoscaling_of(deployment(autoscaling_config={"aggregation_function": given})(Model)) == spec
+
+
+def test_other_ways_to_put_loads_together_are_refused():
+    with pytest.raises(InvalidDeploymentError, match=r"\['aggregation_function'\] must be one of 'mean', 'max'"):
+        autoscaling_of(deployment(autoscaling_config={"aggregation_function": "sum"})(Model))
 
 
 def test_a_policy_may_be_in_a_config_object():
@@ -80,13 +88,19 @@ def test_options_of_a_deployment_by_the_names_of_ray_serve():
     declared = deployment(
         max_constructor_retry_count=3,
         graceful_shutdown_wait_loop_s=0.5,
-        backpressure_config=config.BackpressureConfig(retry_after_s=7),
+        backpressure_config=config.BackpressureConfig(status_code=429, retry_after_s=7),
         request_router_config=theirs("RequestRouterConfig")(
             request_router_class="ray.serve._private.request_router:PowerOfTwoChoicesRequestRouter"
         ),
     )(Model)
-    assert declared.settings == {"max_start_failures": 3, "retry_after_s": 7, "routing_policy": "power_of_two"}
-    assert declared.backpressure_config == config.BackpressureConfig(retry_after_s=7)
+    assert declared.settings == {
+        "max_start_failures": 3,
+        "retry_after_s": 7,
+        "rejected_with": 429,
+        "routing_policy": "power_of_two",
+    }
+    assert declared.backpressure_config == config.BackpressureConfig(status_code=429, retry_after_s=7)
+    assert pack(declared.bind(), (), {}, "default").rejected_with == 429
     nothing = deployment(backpressure_config=None, request_router_config=config.RequestRouterConfig())(Model)
     assert nothing.settings == {}
 
@@ -97,7 +111,8 @@ def test_options_of_a_deployment_by_the_names_of_ray_serve():
         ({"max_constructor_retry_count": 0}, "max_constructor_retry_count must be an integer from 1 on, got 0"),
         ({"max_constructor_retry_count": 1, "max_start_failures": 1}, "cannot be had with max_start_failures"),
         ({"graceful_shutdown_wait_loop_s": -1}, "must be a number of seconds above 0, got -1"),
-        ({"backpressure_config": {"status_code": 429}}, "status_code, which is 503, and retry_after_s"),
+        ({"backpressure_config": {"status_code": 500}}, "status_code, which is 503 or 429, and retry_after_s"),
+        ({"backpressure_config": {"retry_after_s": -1}}, "retry_after_s, a number of seconds from 0 on"),
         ({"backpressure_config": 3}, "backpressure_config must be"),
         ({"request_router_config": {"request_router_class": "mine:Router"}}, "PowerOfTwoChoicesRequestRouter"),
         ({"request_router_config": {"request_router_kwargs": {"a": 1}}}, "request_router_config must be"),
@@ -118,6 +133,8 @@ def test_proxies_take_the_options_of_ray_serve():
     http = chosen(HttpOptions, theirs("HTTPOptions")(port=8001, root_path="/a", num_cpus=0))
     assert http == HttpOptions(port=8001, root_path="/a") == config.HTTPOptions(port=8001, root_path="/a", middlewares=[])
     assert chosen(HttpOptions, {"location": None}) == HttpOptions()
+    named = chosen(HttpOptions, theirs("HTTPOptions")(root_url="https://example.com", port=8001))
+    assert (named.shown_url, http.shown_url) == ("https://example.com", "http://127.0.0.1:8001/a")
 
 
 @pytest.mark.parametrize(

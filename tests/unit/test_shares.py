@@ -20,6 +20,11 @@ from tests.scripted import Deployment
         (10, "1%", 1, 1),
         (10, "100%", 10, 10),
         (10_000_000, "33%", 3_300_000, 3_300_000),
+        (16, "12.5%", 2, 2),
+        (17, "12.5%", 2, 3),
+        (6, "33.33333333333333%", 2, 2),
+        (9, "66.66666666666666%", 6, 6),
+        (100, "0.5%", 1, 1),
     ],
 )
 def test_a_share_is_rounded_to_the_safe_side_of_availability(target: int, share: str, unavailable: int, surge: int) -> None:
@@ -40,8 +45,11 @@ def test_a_share_follows_the_target() -> None:
     assert (len(d.sent(StartReplica)), len(d.sent(StopReplica))) == (4, 4)
 
 
+NO_SHARES = ("", "5", "5 %", "101%", "-1%", "05%", "1.50%", "0.0%", "100.5%", ".5%", "1.%", "%", "\u0665%", 1.5, True)
+
+
 @pytest.mark.parametrize("field", ["max_unavailable", "max_surge"])
-@pytest.mark.parametrize("value", ["", "5", "5 %", "101%", "-1%", "05%", "1.5%", "%", "\u0665%", 1.5, True])
+@pytest.mark.parametrize("value", NO_SHARES)
 def test_what_is_no_share_is_refused(field: str, value: object) -> None:
     assert not is_share(value)
     allowed = "from '0%' to '100%'" if isinstance(value, str) else "integer"

@@ -59,6 +59,7 @@ class HttpOptions(AccessOptions):
         ssl_keyfile_password: Of the private key; None: it is not encrypted.
         root_path: Where a proxy in front of ours mounts all of it, and takes that away again: applications see it before each
             path, and in ASGI's `root_path`. "": nowhere.
+        root_url: What the log line of an application that is ready begins its address with. "": host, port and `root_path`.
         debug: Whether a traceback goes to the client, and not to the log alone.
 
     Raises:
@@ -83,6 +84,7 @@ class HttpOptions(AccessOptions):
     drain_timeout_s: float = 10.0
     ssl_keyfile_password: str | None = attrs.field(default=None, repr=False)
     root_path: str = ""
+    root_url: str = ""
     debug: bool = False
 
     def __attrs_post_init__(self) -> None:
@@ -100,6 +102,8 @@ class HttpOptions(AccessOptions):
             type(self.root_path) is not str or not is_route_prefix(self.root_path) or self.root_path == "/"
         ):
             raise _wrong("root_path", self.root_path, "a path such as '/base', or ''")
+        if type(self.root_url) is not str:
+            raise _wrong("root_url", self.root_url, "an address such as 'https://example.com', or ''")
         for name in SECONDS:
             value = getattr(self, name)
             if value is None and name == "request_timeout_s":
@@ -111,6 +115,12 @@ class HttpOptions(AccessOptions):
         self.check_access("http")
         if self.ssl_keyfile_password is not None and (type(self.ssl_keyfile_password) is not str or not self.ssl_keyfile):
             raise InvalidDeploymentError("http option ssl_keyfile_password must be a string, and needs ssl_keyfile beside it")
+
+    @property
+    def shown_url(self) -> str:
+        """What addresses of applications begin with, as they are shown."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return self.root_url or f"{'https' if self.ssl_certfile else 'http'}://{host}:{self.port}{self.root_path}"
 
 
 def checked_prefix(prefix: object) -> str:

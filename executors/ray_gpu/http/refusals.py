@@ -1,5 +1,6 @@
 """Which error is which status, and what a client is told."""
 
+import math
 from typing import NamedTuple
 
 from executors.ray_gpu.errors import (
@@ -68,6 +69,7 @@ def refusal_of(error: Exception, request_id: str, traceback: str | None, debug: 
     """
     for kind, status in STATUSES:
         if isinstance(error, kind) and not isinstance(error, RemoteError):  # whose text is the user's
+            status = error.status_code if isinstance(error, OverloadedError) else status
             return Refusal(status, f"{str(error) if debug else text_of(error)}\n", _headers(error))
     if traceback is not None:
         return Refusal(500, f"{traceback}\n")
@@ -85,7 +87,7 @@ def _headers(error: Exception) -> tuple[tuple[bytes, bytes], ...]:
 def retry_after_s(error: Exception) -> int | None:
     """When it may be worth to try again, in whole seconds; None: nobody knows."""
     if isinstance(error, (OverloadedError, UnavailableError)) and error.retry_after_s is not None:
-        return max(1, round(error.retry_after_s))
+        return max(1, math.ceil(error.retry_after_s))
     return None
 
 

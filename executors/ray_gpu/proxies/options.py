@@ -20,9 +20,7 @@ T = TypeVar("T", HttpOptions, GrpcOptions, MemoryOptions)
 
 SERVES_NAMES: Mapping[type, Mapping[str, str]] = {GrpcOptions: {"grpc_servicer_functions": "servicer_functions"}}
 """Fields by Ray Serve's name: ours."""
-SERVES_NOTHING: Mapping[type, Mapping[str, object]] = {
-    HttpOptions: {"location": None, "middlewares": [], "num_cpus": 0, "root_url": ""}
-}
+SERVES_NOTHING: Mapping[type, Mapping[str, object]] = {HttpOptions: {"location": None, "middlewares": [], "num_cpus": 0}}
 """What Ray Serve's fields have where nothing was said: as if they were left out."""
 
 

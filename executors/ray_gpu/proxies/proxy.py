@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
-from executors.ray_gpu import names
+from executors.ray_gpu import names, traces
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.proxy_app import ProxyApp, serve
 from executors.ray_gpu.logs.config import UNASKED, from_plain
@@ -25,6 +25,7 @@ from executors.ray_gpu.os_processes import reap, started_at
 from executors.ray_gpu.proxies.options import ProxyOptions
 from executors.ray_gpu.requests.router import Router
 from executors.ray_gpu.requests.routes import router_of, routing_loop, say_goodbye
+from executors.ray_gpu.requests.tracing import trace_as
 
 if TYPE_CHECKING:
     from executors.ray_gpu.grpc_proxy.server import GrpcServer
@@ -54,6 +55,7 @@ class Proxy:
         self._name = f"proxy@{address}"
         who = {"component_name": "proxy", "component_id": address}
         access = log_from_here(from_plain(options.logging) or UNASKED, "proxy", address, lambda: who)
+        trace_as(traces.kept(namespace), self._name)
         self._app = ProxyApp(options.http, self._router, access)
         self._service: Service | None = None
         self._grpc: GrpcServer | None = None

@@ -98,6 +98,7 @@ class Router:
         self._routes: dict[str, Route] = {}
         self._alarm: asyncio.TimerHandle | None = None
         self.report_every_s: float | None = None
+        self._rejected_with = 503
         self.seen = Seen()
         self.unserved = 0
         self._is_routed: bool | None = None  # not known yet
@@ -233,6 +234,7 @@ class Router:
         self._tell(RoutesChanged(added=routed, complete=True, world_size=routes.world_size, at=self._loop.time()))
         self._ways.follow(endpoint for endpoint, _ in routes.endpoints)
         self._problem = (routes.problem, routes.retry_after_s)
+        self._rejected_with = routes.rejected_with
         self._tell_availability()
         if not routes.endpoints:
             self._open()  # there is nobody to be met
@@ -386,7 +388,7 @@ class Router:
 
     def _reject(self, command: Reject) -> None:
         self.counts.refuse("overloaded")
-        self._calls.pop(command.request_id).fail(OverloadedError(command.reason, command.retry_after_s))
+        self._calls.pop(command.request_id).fail(OverloadedError(command.reason, command.retry_after_s, self._rejected_with))
 
     def _decline(self, command: Decline) -> None:
         self.counts.refuse("unavailable")

@@ -1,10 +1,10 @@
 """Spans of OpenTelemetry: of a request at the proxy, of each call at its caller, of each call at its replica, as one trace.
 
-    RANKCORE_TRACING_EXPORTER_IMPORT_PATH=my_package.traces:processors
+    start(tracing_config=TracingConfig(enabled=True, exporter_import_path="my_package.traces:processors"))
 
 names a function without arguments that returns what is to be done with spans, a list of `SpanProcessor`s; each process reads it
-once. Without it, or without OpenTelemetry's SDK, there are no spans: one comparison with None is all that a call pays. With it
-a call carries its `traceparent` (W3C), so that what a replica calls belongs to the trace of the request that it answers.
+once (`traces`). Without it, or without OpenTelemetry's SDK, there are no spans: one comparison with None is all that a call
+pays. With it a call carries its `traceparent` (W3C), so that what a replica calls belongs to the trace of what it answers.
 """
 
 import logging
@@ -14,14 +14,15 @@ from concurrent.futures import Future
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from executors.deployment_ids import escaped
 from executors.ray_gpu.requests.frames import ERROR
+from executors.ray_gpu.traces import TracingConfig, of_environment
 
 if TYPE_CHECKING:
     from executors.ray_gpu.requests.call import Answer, Call
 
 LOG = logging.getLogger(__name__)
 
-VARIABLE = "RANKCORE_TRACING_EXPORTER_IMPORT_PATH"
 TRACEPARENT = "traceparent"
 
 
@@ -47,18 +48,28 @@ class Span:
 
 
 class Tracer:
-    """Begins spans. One for each process."""
+    """Begins spans. One for each process, whose own spans of user code have the same end where it has chosen none.
 
-    def __init__(self, processors: Any) -> None:
+    Args:
+        processors: What is done with spans.
+        sampling_ratio: The share of traces that are kept, where nobody has decided before.
+    """
+
+    def __init__(self, processors: Any, sampling_ratio: float = 1.0) -> None:
         from opentelemetry import context, trace
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-        provider = TracerProvider(resource=Resource.create({"service.name": "rankcore"}))
+        provider = TracerProvider(
+            sampler=ParentBasedTraceIdRatio(sampling_ratio), resource=Resource.create({"service.name": "rankcore"})
+        )
         for each in processors:
             provider.add_span_processor(each)
         self._tracer = provider.get_tracer("rankcore")
+        if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):  # nobody has said otherwise
+            trace.set_tracer_provider(provider)
         self._trace = trace
         self._context = context
         self._propagator = TraceContextTextMapPropagator()
@@ -97,18 +108,47 @@ def _problem_of(answer: "Future[Answer]") -> str:
     return "raised" if answer.result().kind == ERROR else ""
 
 
+_asked: tuple[TracingConfig | None, str] = (None, "")  # and what this process is called
+
+
+def trace_as(config: TracingConfig | None, name: str) -> None:
+    """What spans this process leaves, said before it answers anything; None: its environment says it."""
+    global _asked
+    _asked = config, name
+    tracer.cache_clear()
+    tracer()
+
+
 @cache
 def tracer() -> Tracer | None:
     """Of this process; None: there are no spans."""
-    path = os.environ.get(VARIABLE)
-    if not path:
+    config = _asked[0] or of_environment()
+    if config is None or not config.enabled:
         return None
     from executors.loading import LoadError, load_object
 
+    path = config.exporter_import_path
     try:
-        return Tracer(load_object(path, "module:function, of which the result is a list of span processors")())
+        processors = (
+            load_object(path, "module:function, of which the result is a list of span processors")()
+            if path
+            else to_file(_asked[1])
+        )
+        return Tracer(processors, config.sampling_ratio)
     except (LoadError, ImportError) as error:
         LOG.warning("no spans of OpenTelemetry: %s", error)
     except Exception:  # what user code raises
         LOG.exception("no spans of OpenTelemetry: %s has failed", path)
     return None
+
+
+def to_file(name: str) -> list[Any]:
+    """Spans go to a file of this process, one JSON object after the other."""
+    from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
+
+    from executors.ray_gpu.logs.process import FOLDER, session_logs
+
+    folder = session_logs() / FOLDER / "spans"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{escaped(name or 'driver', 200)}_{os.getpid()}_tracing.json"
+    return [SimpleSpanProcessor(ConsoleSpanExporter(out=path.open("a")))]

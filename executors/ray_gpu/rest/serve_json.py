@@ -54,7 +54,7 @@ def details(seen: ClusterSeen, api_type: str | None = None) -> dict[str, Any]:
         "http_options": {"host": options.http.host, "port": options.http.port} if options is not None else None,
         "proxies": {each.node_id: proxy_details(each) for each in status.proxies},
         "applications": found,
-        "target_capacity": None,
+        "target_capacity": seen.config.get("target_capacity"),
     }
 
 

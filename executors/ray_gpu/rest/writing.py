@@ -179,7 +179,7 @@ class Writer:
             Problem, ScenarioError, RankcoreError: As `put`.
         """
         file = packing.of_data(_data(raw), SOURCE)
-        outside = {key: value for key, value in packing.of_proxies(file).items() if key != "logging_config"}
+        outside = packing.of_plan(file)
         packages = await self._built(raw, file)
 
         def plan() -> tuple[ClusterPlan, str | None]:

@@ -5,10 +5,10 @@ from typing import Any
 
 import attrs
 
-from executors.simulator.fields import PERIOD_MIN_S, Check, FieldProblem, integer, number, optional
+from executors.simulator.fields import PERIOD_MIN_S, Check, FieldProblem, choice, integer, number, optional
 from rankcore import DeploymentSpec
 from rankcore.autoscaling import AutoscalingSpec, check_scalable
-from rankcore.autoscaling.spec import FACTOR_MAX
+from rankcore.autoscaling.spec import AGGREGATIONS, FACTOR_MAX
 from rankcore.checks import COUNT_MAX
 from rankcore.errors import InvalidSpecError
 
@@ -27,6 +27,7 @@ AUTOSCALING_CHECKS: dict[str, Check] = {
     "downscale_to_zero_delay_s": optional(_DELAY),
     "upscaling_factor": _FACTOR,
     "downscaling_factor": _FACTOR,
+    "aggregation_function": choice(*AGGREGATIONS),
     "max_rank_moves": optional(integer(1, COUNT_MAX)),
 }
 """What each option takes, by its name."""

@@ -161,7 +161,8 @@ def of_check(check: Check) -> Schema:
         case Integer(least, most):
             return {"type": "integer", "minimum": least, "maximum": most}
         case Amounts(least):
-            share = {"type": "string", "pattern": "^([1-9][0-9]?|100)%$" if least else "^(0|[1-9][0-9]?|100)%$"}
+            whole = "[1-9][0-9]?|100" if least else "0|[1-9][0-9]?|100"
+            share = {"type": "string", "pattern": rf"^({whole}|(0|[1-9][0-9]?)\.[0-9]{{0,19}}[1-9])%$"}
             return {"anyOf": [of_check(integer(least, COUNT_MAX)), share]}
         case Number(least, above, most):
             floor = {"exclusiveMinimum": above} if above is not None else {"minimum": least or 0.0}
