@@ -28,6 +28,7 @@ from rankcore.routing.commands import (
     Fail,
     FailPart,
     Forget,
+    Propose,
     Reject,
     Retry,
     ReturnCredits,
@@ -37,6 +38,7 @@ from rankcore.routing.commands import (
 from rankcore.routing.events import (
     AvailabilityChanged,
     Event,
+    ReplicasProposed,
     RequestArrived,
     RequestCancelled,
     RequestDone,
@@ -210,6 +212,9 @@ class CallerHere:
                 if self._alarm is not None:
                     self._alarm.cancel()
                 self._alarm = asyncio.get_running_loop().call_later(max(0.0, at - self._now()), self._ring, at)
+            case Propose():  # there is no code to be asked
+                everybody = tuple(each.replica_id for each in self._core.replicas.values() if each.routed)
+                self._tell(ReplicasProposed(request_id=command.request_id, ranked=(everybody,), at=self._now()))
             case AskCredits() | ReturnCredits() | FailPart():
                 raise NotImplementedError("the only router of a deployment needs no credits, and nobody broadcasts")
             case _:

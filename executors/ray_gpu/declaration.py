@@ -57,6 +57,7 @@ ROUTING_OPTIONS = {
     "request_timeout_s": "request_timeout_s",
     "retry_after_s": "retry_after_s",
     "load_factor": "load_factor",
+    "request_router": "router",
 }
 """Options that become fields of `rankcore.routing.RoutingSpec`, and which."""
 

@@ -1,6 +1,5 @@
 """A user's autoscaling policy on its way to the controller: the function itself, or where it is imported from."""
 
-import importlib
 import inspect
 import sys
 from collections.abc import Callable, Mapping
@@ -10,10 +9,10 @@ import attrs
 from ray import cloudpickle
 
 from executors.ray_gpu.errors import InvalidDeploymentError, as_error
+from executors.ray_gpu.sent_code import by_value, imported, split, with_path
 from rankcore.autoscaling import View
 from rankcore.errors import PolicyError
 
-OURS = ("rankcore", "executors")
 SERVES = "policy_function"
 """Ray Serve's `policy` is a dict with this key."""
 
@@ -43,7 +42,7 @@ class PolicySource:
         if isinstance(given, Mapping) and set(given) == {SERVES}:
             given = given[SERVES]
         path = tuple(sys.path)
-        if isinstance(given, str) and all(part.strip() for part in _split(given)):
+        if isinstance(given, str) and all(part.strip() for part in split(given)):
             return cls(given, _carried(given), path)
         if isinstance(given, str) or not callable(given):
             raise InvalidDeploymentError(
@@ -54,7 +53,7 @@ class PolicySource:
         if problem:
             raise InvalidDeploymentError(f"autoscaling_config['policy']: {name} {problem}")
         try:
-            return cls(name, _by_value(given), path)
+            return cls(name, by_value(given), path)
         except Exception as error:
             raise InvalidDeploymentError(f"autoscaling_config['policy']: {name} cannot be pickled: {error}") from error
 
@@ -64,11 +63,9 @@ class PolicySource:
         Raises:
             PolicyError: It cannot be imported, or is no function of one argument.
         """
-        for path in self.sys_path:
-            if path not in sys.path:
-                sys.path.append(path)
+        with_path(self.sys_path)
         try:
-            found = _imported(self.name) if self.pickled is None else cloudpickle.loads(self.pickled)
+            found = imported(self.name) if self.pickled is None else cloudpickle.loads(self.pickled)
         except BaseException as error:  # a module may do anything when it is imported
             raise PolicyError(self.name, f"cannot be imported: {type(error).__name__}: {error}") from error
         problem = _takes_no_view(found)
@@ -87,20 +84,6 @@ class PolicySource:
         return policy
 
 
-def _split(name: str) -> tuple[str, str]:
-    """Module and function: "module:function", or "module.function" as Ray Serve has it too."""
-    module, _, function = name.partition(":") if ":" in name else name.rpartition(".")
-    return module, function
-
-
-def _imported(name: str) -> Any:
-    module, function = _split(name)
-    found: Any = importlib.import_module(module)
-    for part in function.split("."):
-        found = getattr(found, part)
-    return found
-
-
 def _takes_no_view(found: Any) -> str:
     """Why something cannot be asked as a policy; "": it can."""
     if not callable(found):
@@ -117,19 +100,7 @@ def _takes_no_view(found: Any) -> str:
 def _carried(name: str) -> bytes | None:
     """The controller has neither the deployer's environment nor its folders: what is found here is sent."""
     try:
-        found = _imported(name)
-        return None if _takes_no_view(found) else _by_value(found)
+        found = imported(name)
+        return None if _takes_no_view(found) else by_value(found)
     except (Exception, SystemExit):  # a module may do anything when it is imported; `load` says what the problem is
         return None
-
-
-def _by_value(function: Any) -> bytes:
-    """With its module's code: the controller's node need not have it, and what was edited since is what it gets."""
-    module = sys.modules.get(getattr(function, "__module__", None) or "")
-    if module is None or module.__name__.partition(".")[0] in (*OURS, "__main__", "builtins"):
-        return bytes(cloudpickle.dumps(function))
-    cloudpickle.register_pickle_by_value(module)
-    try:
-        return bytes(cloudpickle.dumps(function))
-    finally:
-        cloudpickle.unregister_pickle_by_value(module)

@@ -14,6 +14,8 @@ from typing import Any
 import attrs
 
 from executors.ray_gpu.errors import InvalidDeploymentError
+from executors.ray_gpu.router_source import RouterSource, is_json
+from rankcore.routing.spec import PROPOSED
 
 Ours = dict[str, Any]
 """Options by our names."""
@@ -21,7 +23,11 @@ Ours = dict[str, Any]
 UNAVAILABLE, TOO_MANY = 503, 429
 ROUTERS = {"PowerOfTwoChoicesRequestRouter": "power_of_two", "ConsistentHashRouter": "affinity"}
 """By the name of Serve's class: our `routing_policy`."""
-ROUTER_OPTIONS = ("request_router_class", "request_router_kwargs")
+BACKOFF = ("initial_backoff_s", "backoff_multiplier", "max_backoff_s")
+ROUTER_SECONDS = {"request_routing_stats_period_s": "stats_period_s", "request_routing_stats_timeout_s": "stats_timeout_s"}
+"""By Serve's name: of `RouterSource`."""
+ROUTER_NUMBERS = (*ROUTER_SECONDS, *BACKOFF)
+ROUTER_OPTIONS = ("request_router_class", "request_router_kwargs", *ROUTER_NUMBERS)
 
 
 @attrs.frozen(kw_only=True)
@@ -34,10 +40,25 @@ class BackpressureConfig:
 
 @attrs.frozen(kw_only=True)
 class RequestRouterConfig:
-    """Which replica gets a request: a name that `ROUTERS` has; `routing_policy` has more."""
+    """Which replica gets a request.
+
+    Attributes:
+        request_router_class: A subclass of `executors.ray_gpu.request_router.RequestRouter`, or "module:Class"; or one
+            of `ROUTERS`, by its class or its name; None: as the deployment's `routing_policy` says.
+        request_router_kwargs: For its `initialize_state`; plain data.
+        request_routing_stats_period_s, request_routing_stats_timeout_s: How often `record_routing_stats` of the replicas is
+            asked what routers are to know of them, and how long it may take.
+        initial_backoff_s, backoff_multiplier, max_backoff_s: After how long a router is asked again about a request that
+            nobody could take: at first, how many times as long each time, and at most.
+    """
 
     request_router_class: Any = None
     request_router_kwargs: dict[str, Any] = attrs.Factory(dict)
+    request_routing_stats_period_s: float = 10.0
+    request_routing_stats_timeout_s: float = 30.0
+    initial_backoff_s: float = 0.025
+    backoff_multiplier: float = 2.0
+    max_backoff_s: float = 0.5
 
 
 @attrs.frozen(kw_only=True)
@@ -135,14 +156,27 @@ def _backpressure(found: object) -> Ours | None:
 def _router(found: object) -> Ours | None:
     if found is None:
         return {}
-    if not isinstance(found, Mapping) or not found.keys() <= set(ROUTER_OPTIONS) or found.get("request_router_kwargs"):
+    if not isinstance(found, Mapping) or not found.keys() <= set(ROUTER_OPTIONS):
+        return None
+    kwargs = found.get("request_router_kwargs") or {}
+    if not is_json(kwargs) or not all(_is_positive(found[name]) for name in ROUTER_NUMBERS if name in found):
         return None
     kind = found.get("request_router_class")
     if kind is None:
         return {}
     name = kind if isinstance(kind, str) else getattr(kind, "__name__", "")
-    policy = ROUTERS.get(name.replace(":", ".").rpartition(".")[2])
-    return {"routing_policy": policy} if policy is not None else None
+    module, _, last = name.replace(":", ".").rpartition(".")
+    policy = ROUTERS.get(last)
+    if policy is not None and (not module or module.startswith("ray.") or not isinstance(kind, str)):
+        return None if kwargs and policy == "affinity" else {"routing_policy": policy}
+    times = {ours: float(found[name]) for name, ours in ROUTER_SECONDS.items() if name in found}
+    backoff = {name: float(found[name]) for name in BACKOFF if name in found}
+    source = RouterSource.of(kind, kwargs=dict(kwargs), backoff=backoff, **times)
+    return {"routing_policy": PROPOSED, "request_router": source.text}
+
+
+def _is_positive(found: object) -> bool:
+    return type(found) in (int, float) and 0 < found < float("inf")  # type: ignore[operator]
 
 
 SERVE_OPTIONS: dict[str, tuple[tuple[str, ...], Callable[[object], Ours | None], str]] = {
@@ -160,10 +194,10 @@ SERVE_OPTIONS: dict[str, tuple[tuple[str, ...], Callable[[object], Ours | None],
         "a BackpressureConfig, or a dict of status_code, which is 503 or 429, and retry_after_s, a number of seconds from 0 on",
     ),
     "request_router_config": (
-        ("routing_policy",),
+        ("routing_policy", "request_router"),
         _router,
-        "a RequestRouterConfig, or a dict, whose request_router_class is "
-        f"{', '.join(ROUTERS)}; routing_policy has the other routers that there are",
+        "a RequestRouterConfig, or a dict of its fields: a class of request routers or its name, plain data for it, and "
+        "numbers above 0",
     ),
 }
 """By Serve's name: what it is here, what a value of Serve's is in our words, and which values there are."""

@@ -43,6 +43,15 @@ class Retry(Struct, frozen=True, gc=False):
     because: str = ""
 
 
+class Propose(Struct, frozen=True, gc=False):
+    """Ask the user's code who may have a request, and tell `ReplicasProposed`: again after a while, as long as it waits.
+
+    Said once whenever a request for anybody comes to wait under the policy "proposed".
+    """
+
+    request_id: RequestId
+
+
 class StopAttempt(Struct, frozen=True, gc=False):
     """Tell a replica that nobody waits for this attempt any more. It counts as in flight until its end is told."""
 
@@ -157,6 +166,7 @@ WakeAt = kernel.WakeAt
 Command: TypeAlias = (
     Dispatch
     | Retry
+    | Propose
     | StopAttempt
     | Complete
     | Fail

@@ -197,6 +197,27 @@ class ReplicaLost(Struct, frozen=True, kw_only=True, gc=False):
         _moment(self, self.at)
 
 
+class ReplicasProposed(Struct, frozen=True, kw_only=True, gc=False):
+    """Who may have a request, says the user's code that `Propose` has asked; an answer, or another one later.
+
+    Attributes:
+        ranked: Groups of replicas, the preferred ones first. Who is not routed is left out; nobody at all: none will do now.
+    """
+
+    request_id: RequestId
+    ranked: tuple[tuple[ReplicaId, ...], ...] = ()
+    at: float
+
+    def __post_init__(self) -> None:
+        _request(self, self.request_id)
+        _moment(self, self.at)
+        _tuple(self, "ranked", self.ranked, "groups of replica ids")
+        for index, group in enumerate(self.ranked):
+            _tuple(self, f"ranked[{index}]", group, "replica ids")
+            for number, replica_id in enumerate(group):
+                checks.identifier(InvalidEventError, _path(self, f"ranked[{index}][{number}]"), replica_id)
+
+
 class CreditsGranted(Struct, frozen=True, kw_only=True, gc=False):
     """A replica says how many requests this router may have in flight there, from now on (C2).
 
@@ -286,6 +307,7 @@ Event: TypeAlias = (
     | RequestCancelled
     | RoutesChanged
     | ReplicaLost
+    | ReplicasProposed
     | CreditsGranted
     | RoutingSpecChanged
     | RouterOpened

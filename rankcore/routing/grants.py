@@ -8,8 +8,13 @@ from rankcore.routing.tables import Tables
 
 
 def ask_for(tables: Tables, request: Request) -> None:
-    """A request waits: the replica of its rank, or the next that was not asked since its last grant, is asked."""
-    if request.rank is None:
+    """A request waits: the replica of its rank, or the next of those that it may go to and that were not asked since their last
+    grant, is asked.
+    """
+    if request.ranked:
+        named = (tables.replicas.get(each) for group in request.ranked for each in group)
+        replica = next((each for each in named if each is not None and each.birth in tables.to_ask), None)
+    elif request.rank is None:
         replica = next(iter(tables.to_ask.values()), None)
     else:
         replica = tables.holder_of(request.rank)
@@ -19,7 +24,8 @@ def ask_for(tables: Tables, request: Request) -> None:
 
 def ask_again(tables: Tables, replica: RoutedReplica) -> None:
     """A replica has said how much it grants: if something still waits for it, it is asked for more."""
-    waited_for = tables.anyone or (replica.rank in tables.ranked and tables.holder_of(replica.rank) is replica)
+    is_for_anyone = tables.waiting_for(replica) if tables.choice.asks else tables.anyone
+    waited_for = is_for_anyone or (replica.rank in tables.ranked and tables.holder_of(replica.rank) is replica)
     if waited_for and replica.birth in tables.to_ask:
         _ask(tables, replica)
 
@@ -27,7 +33,7 @@ def ask_again(tables: Tables, replica: RoutedReplica) -> None:
 def _ask(tables: Tables, replica: RoutedReplica) -> None:
     del tables.to_ask[replica.birth]
     tables.asked[replica.birth] = replica
-    wanted = min(tables.spec.max_ongoing_requests, len(replica.flights) + max(1, tables.waiting))
+    wanted = min(tables.spec.max_ongoing_requests, len(replica.flights) + max(1, tables.waiting_for(replica)))
     tables.commands.append(AskCredits(replica.replica_id, max(wanted, replica.credits + 1), replica.version))
 
 

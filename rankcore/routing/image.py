@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from rankcore.routing.events import RequestId
-from rankcore.routing.records import NEVER, Request, RoutedReplica, Unavailability
+from rankcore.routing.records import NEVER, Ranked, Request, RoutedReplica, Unavailability
 from rankcore.routing.router import Router
 from rankcore.routing.routes import reopen
 from rankcore.routing.spec import RoutingSpec
@@ -31,6 +31,7 @@ class RequestImage(Struct, frozen=True):
         is_broadcast: Whether it is the whole of a broadcast.
         keeps_failures: Of a broadcast: whether a part that fails decides nothing.
         is_split: Whether its parts are known; else it waits for the world size.
+        ranked: Who was proposed for it, while it waits; None: nothing was said yet, or nobody is asked.
     """
 
     request_id: RequestId
@@ -50,6 +51,7 @@ class RequestImage(Struct, frozen=True):
     is_broadcast: bool
     keeps_failures: bool
     is_split: bool
+    ranked: Ranked | None = None
 
 
 class ReplicaImage(Struct, frozen=True):
@@ -188,6 +190,7 @@ def _request_image(request: Request) -> RequestImage:
         request.is_broadcast,
         request.keeps_failures,
         request.parts is not None,
+        request.ranked,
     )
 
 
@@ -271,4 +274,5 @@ def _request(image: RequestImage) -> Request:
         image.because,
         is_broadcast=image.is_broadcast,
         keeps_failures=image.keeps_failures,
+        ranked=image.ranked,
     )

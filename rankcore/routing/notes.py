@@ -13,6 +13,7 @@ class RoutingNoteKind(StrEnum):
     # requests
     CHOSEN = "chosen"
     QUEUED = "queued"
+    ASKED = "asked"
     QUEUED_AGAIN = "queued again"
     ANSWERED = "answered"
     REJECTED = "rejected"

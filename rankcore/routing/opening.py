@@ -26,7 +26,8 @@ def open_up(tables: Tables) -> None:
     _set_deadlines(tables)
     waiting = endings.those_that_wait(tables)
     begun = [each for each in waiting if has_begun(each)]
-    new = [each for each in waiting if not has_begun(each)]
+    asks = tables.choice.asks  # what nothing was said of is accepted, or not, when it is
+    new = [each for each in waiting if not has_begun(each) and (not asks or each.rank is not None or each.ranked is not None)]
     accepted = new[: max(0, tables.spec.max_queued_requests - len(begun))]
     for request in new[len(accepted) :]:
         endings.turn_away(tables, request, len(begun) + len(accepted))

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from heapq import heapify, heappop, heapreplace
 
-from rankcore.routing import endings, grants
+from rankcore.routing import endings, grants, proposals
 from rankcore.routing.notes import RoutingNoteKind
 from rankcore.routing.records import Request, RoutedReplica
 from rankcore.routing.tables import Tables
@@ -24,6 +24,13 @@ def may_wait(tables: Tables) -> bool:
 def admit(tables: Tables, request: Request) -> None:
     """A new request, for anybody or for a rank: to a replica, or into its line, or turned away (Q4, Q5)."""
     rank = request.rank
+    if rank is None and tables.choice.asks:
+        if may_wait(tables) or (tables.choice.order() and not tables.closed and tables.unavailable_now is None):
+            tables.enqueue(request)
+            proposals.ask(tables, request)
+        else:
+            endings.turn_away(tables, request, tables.waiting)
+        return
     if rank is None:
         # While anybody waits, nobody has room (Q3).
         replica = None if tables.waiting and tables.anyone else tables.choice.take(request)
@@ -60,6 +67,9 @@ def fill(tables: Tables, ranks: Iterable[int | None] = ()) -> None:
     Args:
         ranks: Of the replicas that may have room since the last time.
     """
+    if tables.choice.asks:
+        proposals.fill(tables)
+        return
     anyone, ranked = tables.anyone, tables.ranked
     heads = [(ranked[rank].head().serial, rank) for rank in sorted({each for each in ranks if each in ranked})]
     heapify(heads)

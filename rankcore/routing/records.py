@@ -6,6 +6,7 @@ A request names its replica and does not refer to it, so that there are no cycle
 from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Iterator
+from typing import TypeAlias
 
 import attrs
 from msgspec import Struct
@@ -13,6 +14,8 @@ from msgspec import Struct
 from rankcore.routing.events import RequestId
 from rankcore.values import ReplicaId
 
+Ranked: TypeAlias = tuple[tuple[ReplicaId, ...], ...]
+"""Groups of replicas, the preferred ones first."""
 NEVER = float("inf")
 SERIAL_STRIDE = 1 << 24
 """Serials of requests are multiples of it; the part of a broadcast for rank k has the k-th serial after the request's own."""
@@ -41,6 +44,7 @@ class Request(Struct, eq=False, gc=False):
         keeps_failures: Of a broadcast: whether a part that fails decides nothing.
         unfinished: Of a broadcast: how many parts have no answer.
         parts_waiting, parts_flying: Of a broadcast: how many parts wait, and are in flight.
+        ranked: Who was proposed for it, while it waits under a policy that asks; None: nothing was said yet.
     """
 
     request_id: RequestId
@@ -63,6 +67,7 @@ class Request(Struct, eq=False, gc=False):
     unfinished: int = 0
     parts_waiting: int = 0
     parts_flying: int = 0
+    ranked: Ranked | None = None
 
 
 class Unavailability(Struct, frozen=True):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from rankcore import kernel
 from rankcore.errors import UnknownDeploymentError
 from rankcore.events import ClockAdvanced
-from rankcore.routing import availability, broadcasts, endings, grants, opening, queueing, routes
+from rankcore.routing import availability, broadcasts, endings, grants, opening, proposals, queueing, routes
 from rankcore.routing.commands import Command, Fail, Forget
 from rankcore.routing.deadlines import ask_to_wake, pass_time
 from rankcore.routing.events import (
@@ -19,6 +19,7 @@ from rankcore.routing.events import (
     Event,
     FailureKind,
     ReplicaLost,
+    ReplicasProposed,
     RequestArrived,
     RequestCancelled,
     RequestDone,
@@ -255,6 +256,8 @@ class Router(Tables):
                 endings.answer(self, whole, Fail(request.request_id, None, why, request.part), why)
             elif request.waits and self.unavailable_now is not None:
                 endings.turn_away(self, self.requests[request.request_id], 0)
+            elif request.waits and request.rank is None and self.choice.asks:
+                proposals.ask(self, request)
             elif request.waits and self.spec.by_credits:
                 grants.ask_for(self, request)
 
@@ -286,6 +289,9 @@ class Router(Tables):
                 again.append(request)
         routes.drop_if_gone(self, replica)
         self._again(tuple(again))
+
+    def _on_replicas_proposed(self, event: ReplicasProposed) -> None:
+        proposals.propose(self, event)
 
     def _on_credits_granted(self, event: CreditsGranted) -> None:
         replica = grants.granted(self, event)
@@ -332,6 +338,7 @@ HANDLERS: dict[type[Any], Callable[[Router, Any], None]] = {
     RequestCancelled: Router._on_request_cancelled,
     RoutesChanged: Router._on_routes_changed,
     ReplicaLost: Router._on_replica_lost,
+    ReplicasProposed: Router._on_replicas_proposed,
     CreditsGranted: Router._on_credits_granted,
     RoutingSpecChanged: Router._on_routing_spec_changed,
     RouterOpened: Router._on_router_opened,

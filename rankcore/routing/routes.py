@@ -28,7 +28,7 @@ The races, and the line that each is for:
 
 from bisect import insort
 
-from rankcore.routing import availability, broadcasts, grants
+from rankcore.routing import availability, broadcasts, grants, proposals
 from rankcore.routing.events import RoutesChanged
 from rankcore.routing.notes import RoutingNoteKind
 from rankcore.routing.policies import choice_for
@@ -146,11 +146,15 @@ def adopt_spec(tables: Tables, spec: RoutingSpec) -> None:
     routed = sorted((each for each in tables.replicas.values() if each.routed), key=_birth)
     if (spec.policy, spec.seed, spec.load_factor) != (before.policy, before.seed, before.load_factor):
         draws = tables.choice.draws
+        if tables.choice.asks:
+            proposals.end(tables)
         tables.choice = choice_for(spec)
         tables.choice.draws = draws
         for replica in routed:
             replica.listed = -1
             tables.choice.enter(replica)
+        if tables.choice.asks:
+            proposals.begin(tables)
     for replica in routed:
         grants.may_ask(tables, replica)
         reopen(tables, replica)

@@ -7,9 +7,11 @@ import attrs
 from rankcore import checks
 from rankcore.errors import InvalidSpecError
 
-Policy: TypeAlias = Literal["least_loaded", "shared_queue", "round_robin", "power_of_two", "affinity"]
+Policy: TypeAlias = Literal["least_loaded", "shared_queue", "round_robin", "power_of_two", "affinity", "proposed"]
 
 POLICIES: tuple[Policy, ...] = ("least_loaded", "shared_queue", "round_robin", "power_of_two", "affinity")
+"""Those that can be chosen by their name."""
+PROPOSED: Policy = "proposed"
 ONGOING_MAX = 100_000
 """Requests that one replica may have in flight; each level of load has a line of replicas."""
 LOAD_FACTOR_MAX = 1_000.0
@@ -29,7 +31,8 @@ class RoutingSpec:
             "round_robin", one after the other;
             "power_of_two", the less loaded of two that are drawn, from `seed`;
             "affinity", requests of one key the same one by consistent hashing with bounded load, those without a key
-            "least_loaded".
+            "least_loaded";
+            "proposed", one of those that a user's code names for it, which `router` says; see `rankcore.routing.proposals`.
         idempotent: Whether a request may be done twice: what was lost together with its replica is retried only then (Q6).
         max_retries: How often one request is retried because it was lost, before it fails. Refusals do not count.
         request_timeout_s: The deadline of requests that bring none, in seconds after their arrival; None: no deadline.
@@ -39,6 +42,7 @@ class RoutingSpec:
         by_credits: False: this router is the only one, and may fill each routed replica. True: it has in flight what
             `CreditsGranted` allows, which the replica decides; none at first.
         seed: For "power_of_two".
+        router: With "proposed": whose code it is, in words of whoever runs it. The core does not look into it.
 
     Raises:
         InvalidSpecError: Names the field, what was found and what is allowed.
@@ -58,6 +62,7 @@ class RoutingSpec:
     load_factor: float = 1.25
     by_credits: bool = False
     seed: int = 0
+    router: str = ""
 
     def __attrs_post_init__(self) -> None:
         checks.identifier(InvalidSpecError, _path("name"), self.name)
@@ -65,7 +70,8 @@ class RoutingSpec:
         for field in ("max_queued_requests", "max_retries"):
             checks.count(InvalidSpecError, _path(field), getattr(self, field), 0)
         checks.count(InvalidSpecError, _path("seed"), self.seed, 0, checks.REVISION_MAX)
-        if self.policy not in POLICIES:
+        checks.text(InvalidSpecError, _path("router"), self.router)
+        if self.policy not in (*POLICIES, PROPOSED):
             raise InvalidSpecError(_path("policy"), self.policy, "one of " + ", ".join(repr(each) for each in POLICIES))
         for field in ("idempotent", "by_credits"):
             checks.flag(InvalidSpecError, _path(field), getattr(self, field))

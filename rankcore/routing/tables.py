@@ -6,6 +6,7 @@ from rankcore.routing.commands import Command, Dispatch, Retry
 from rankcore.routing.events import RequestId
 from rankcore.routing.notes import RoutingNote, RoutingNoteKind
 from rankcore.routing.policies import choice_for
+from rankcore.routing.policies.proposed import Proposed
 from rankcore.routing.records import NEVER, Line, Request, RoutedReplica, Unavailability
 from rankcore.routing.spec import RoutingSpec
 from rankcore.values import ReplicaId
@@ -148,6 +149,8 @@ class Tables:
         """Put a request into its line, at its place."""
         request.waits = True
         self.line_of(request).add(request)
+        if self.choice.asks and request.rank is None:
+            self.choice.waits(request)
         if request.part is None:
             self.waiting += 1
             return
@@ -162,12 +165,21 @@ class Tables:
         line.remove(request)
         if request.rank is not None and not line:
             del self.ranked[request.rank]
+        if self.choice.asks and request.rank is None:
+            self.choice.waits_no_more(request)
         if request.part is None:
             self.waiting -= 1
             return
         whole = self.requests[request.request_id]
         whole.parts_waiting -= 1
         self.waiting -= not whole.parts_waiting
+
+    def waiting_for(self, replica: RoutedReplica) -> int:
+        """How many requests wait that this replica may be given."""
+        if isinstance(self.choice, Proposed):
+            of_rank = len(self.ranked.get(replica.rank, ())) if replica.rank is not None else 0
+            return self.choice.waiting_for(replica.replica_id) + of_rank
+        return self.waiting
 
     def holder_of(self, rank: int) -> RoutedReplica | None:
         """Who takes requests for a rank; None: nobody."""

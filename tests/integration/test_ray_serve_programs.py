@@ -22,6 +22,7 @@ IMPORTS = (
     ("from ray.serve.config import", "from executors.ray_gpu.config import"),
     ("from ray.serve.exceptions import", "from executors.ray_gpu.exceptions import"),
     ("from ray.serve.handle import", "from executors.ray_gpu.handle import"),
+    ("from ray.serve.request_router import", "from executors.ray_gpu.request_router import"),
     ("from ray.serve.schema import", "from executors.ray_gpu.schema import"),
 )
 """All that differs between the two."""
@@ -29,8 +30,8 @@ SERVICE = "ray.serve.generated.serve_pb2_grpc.add_UserDefinedServiceServicer_to_
 REQUEST_TIMEOUT_S = 4.0
 BY_DAY = {
     "backpressure", "bundles", "cancelled_call", "config_objects", "fails_to_start", "grpc_service", "http_class",
-    "local_testing", "log_files", "multiplexed_models", "replica_context", "replicas_per_node", "run_many", "shutdown_async",
-    "status", "task_errors", "trace_context",
+    "local_testing", "log_files", "multiplexed_models", "replica_context", "replicas_per_node", "router_by_arguments",
+    "router_by_stats", "router_uniform", "run_many", "shutdown_async", "status", "task_errors", "trace_context",
     "user_config",
 }  # fmt: skip
 """Programs that `make test` runs; of the others other tests there try the same."""

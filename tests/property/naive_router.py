@@ -14,6 +14,7 @@ from rankcore.routing.events import (
     CreditsGranted,
     FailureKind,
     ReplicaLost,
+    ReplicasProposed,
     RequestArrived,
     RequestCancelled,
     RequestDone,
@@ -254,6 +255,9 @@ class NaiveRouter:
                 subject.aside_until = 0.0
                 self.touch(subject)
         self.fill()
+
+    def ReplicasProposed(self, _: ReplicasProposed) -> None:
+        """It asks nobody."""
 
     def ClockAdvanced(self, _: ClockAdvanced) -> None:
         pass

@@ -15,6 +15,7 @@ from rankcore.routing.events import (
     CreditsGranted,
     Event,
     ReplicaLost,
+    ReplicasProposed,
     RequestArrived,
     RequestCancelled,
     RequestDone,
@@ -35,7 +36,7 @@ specs = st.builds(
     name=st.just("llm"),
     max_ongoing_requests=st.integers(1, 3),
     max_queued_requests=st.integers(0, 5),
-    policy=st.sampled_from(("least_loaded", "shared_queue", "round_robin", "affinity", "power_of_two")),
+    policy=st.sampled_from(("least_loaded", "shared_queue", "round_robin", "affinity", "power_of_two", "proposed")),
     idempotent=st.booleans(),
     max_retries=st.integers(0, 2),
     request_timeout_s=st.none() | st.sampled_from((0.5, 2.0)),
@@ -47,6 +48,9 @@ wants = st.one_of(
     st.fixed_dictionaries({"rank": st.integers(0, 3)}),
     st.fixed_dictionaries({"broadcast": st.just(True), "keep_failures": st.booleans()}),
 )
+UNTOLD = ("power_of_two", "proposed")
+"""What the naive one does not know."""
+groups = st.lists(st.lists(st.sampled_from((*NAMES, "nobody")), max_size=3).map(tuple), max_size=3).map(tuple)
 UNSAID = (AskCredits, ReturnCredits, WakeAt)
 
 
@@ -65,7 +69,7 @@ class Routers(RuleBasedStateMachine):
         spec = attrs.evolve(spec, by_credits=by_credits)
         self.router = Router(spec, opened=opened)
         self.state = RouterState.of(image_of(self.router))
-        self.naive: NaiveRouter | None = NaiveRouter(spec, opened=opened) if spec.policy != "power_of_two" else None
+        self.naive: NaiveRouter | None = NaiveRouter(spec, opened=opened) if spec.policy not in UNTOLD else None
         self.now = 0.0
         self.arrived = 0
         self.version = 0
@@ -135,6 +139,12 @@ class Routers(RuleBasedStateMachine):
         self.version += not is_late
         self.send(CreditsGranted(replica_id=name, credits=credits, version=self.version, at=self.now))
 
+    @precondition(lambda self: self.arrived)
+    @rule(ago=st.integers(0, 5), ranked=groups)
+    def is_proposed(self, ago: int, ranked: tuple[tuple[str, ...], ...]) -> None:
+        """Also what was so before, and what is not asked about."""
+        self.send(ReplicasProposed(request_id=max(1, self.arrived - ago), ranked=ranked, at=self.now))
+
     @rule(quarters=st.integers(1, 4))
     def time_passes(self, quarters: int) -> None:
         self.now += quarters / 4
@@ -143,7 +153,7 @@ class Routers(RuleBasedStateMachine):
 
     @rule(spec=specs)
     def spec_changes(self, spec: RoutingSpec) -> None:
-        if spec.policy == "power_of_two":
+        if spec.policy in UNTOLD:
             self.naive = None
         self.send(RoutingSpecChanged(spec=attrs.evolve(spec, by_credits=self.state.spec.by_credits), at=self.now))
 
@@ -189,6 +199,23 @@ class Routers(RuleBasedStateMachine):
             assert shown == (self.router.waiting, self.router.in_flight, self.router.world_size)
 
 
+class Proposers(Routers):
+    """The same where a user's code says who may have a request; also before and after it does."""
+
+    @initialize(
+        spec=specs.map(lambda spec: attrs.evolve(spec, policy="proposed")), by_credits=st.booleans(), opened=st.booleans()
+    )
+    def begin(self, spec: RoutingSpec, by_credits: bool, opened: bool) -> None:
+        super().begin(spec, by_credits, opened)
+
+    @precondition(lambda self: self.arrived)
+    @rule(ago=st.integers(0, 5), ranked=groups)
+    def is_proposed_too(self, ago: int, ranked: tuple[tuple[str, ...], ...]) -> None:
+        self.is_proposed(ago, ranked)
+
+
+TestProposers = Proposers.TestCase
+TestProposers.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestRouters = Routers.TestCase
 TestRouters.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 

@@ -30,7 +30,9 @@ from executors.ray_gpu.requests.frames import (
     PULL,
     REFUSED,
     RETURN,
+    STATS,
     WANT,
+    WATCH,
     Frames,
     Outbox,
     counted,
@@ -38,7 +40,7 @@ from executors.ray_gpu.requests.frames import (
     key_of,
 )
 from executors.ray_gpu.requests.packing import pack_error
-from executors.ray_gpu.requests.pieces import Body
+from executors.ray_gpu.requests.pieces import Body, loaded
 from rankcore.routing import RequestId
 
 LOG = logging.getLogger(__name__)
@@ -80,6 +82,9 @@ class Listener(Protocol):
 
     def granted(self, channel: "Channel") -> None:
         """The replica says how many calls may be under way: `channel.take_grants`."""
+
+    def says(self, channel: "Channel", said: dict[str, Any]) -> None:
+        """The replica says what it has, as `watch` wants it."""
 
     def parted(self, channel: "Channel") -> None:
         """The replica takes no more calls; what it has it will answer."""
@@ -165,6 +170,10 @@ class Channel:
         """Say how many calls could be under way here."""
         self._put(CONNECTION, NEED, counts(wanted, version))
 
+    def watch(self, period_s: float, timeout_s: float) -> None:
+        """Have it say what it has, which it looks at so often, and for so long at most."""
+        self._put(CONNECTION, WATCH, counts(int(period_s * 1000), int(timeout_s * 1000)))
+
     def return_credits(self, credits: int, version: int) -> None:
         """Say that no more than so many will be under way under this grant."""
         self._put(CONNECTION, RETURN, counts(credits, version))
@@ -196,6 +205,8 @@ class Channel:
                 credits, version = counted(body)
                 self._grants.append((credits, version))
                 self._listener.granted(self)
+            elif kind == STATS:
+                self._listener.says(self, loaded(body))
             elif kind == GOODBYE:
                 self._part()
             return

@@ -21,6 +21,8 @@ from executors.ray_gpu.requests.frames import (
     NEED,
     PULL,
     RETURN,
+    STATS,
+    WATCH,
     Frames,
     Outbox,
     counted,
@@ -103,6 +105,10 @@ class Connection:
         """Let the caller have so many calls under way here."""
         self._outbox.put(CONNECTION, GRANT, counts(credits, version))
 
+    def say_what_there_is(self, said: Body) -> None:
+        """What the replica has, for a caller that wants to know."""
+        self._outbox.put(CONNECTION, STATS, said)
+
     def answer(self, call_id: int, kind: int, body: Body = b"", large: Any = None) -> None:
         """How a call has ended; a large result waits here until it is fetched."""
         if large is not None:
@@ -156,6 +162,8 @@ class Connection:
             self._server.granting.asked(self.key, *counted(body))
         elif kind == RETURN:
             self._server.granting.returned(self.key, *counted(body))
+        elif kind == WATCH:
+            self._server.watch(self, *(each / 1000 for each in counted(body)))
         elif kind == GOODBYE:
             (self._large_expected,) = counted(body)
             self._server.look_whether_idle()

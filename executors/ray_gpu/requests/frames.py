@@ -13,6 +13,8 @@ A caller numbers its calls from 1 on each connection; call id 0 is the connectio
 | INPUT | caller | what a WANT asked for |
 | NEED | caller | how many calls it could have under way here; the version of the newest grant that it has seen |
 | RETURN | caller | it has no more than so many under way from now on; under the grant of this version |
+| WATCH | caller | what the replica has is to be said, now and when it changes; looked at every so many ms, and for so long |
+| STATS | replica | what it has: its models, what its user code counts |
 | GOODBYE | caller | nothing more will come; how many calls went by actor calls on this connection (again, if fewer arrive) |
 | GRANT | replica | how many calls may be under way, in all; the grant's version |
 | WANT | replica | a call that is under way wants more input, such as the rest of an HTTP request's body |
@@ -41,6 +43,7 @@ CONNECTION = 0
 HELLO, CALL, CANCEL, PULL, INPUT, NEED, RETURN, GOODBYE, GRANT, WANT, VALUE, ERROR, LARGE, REFUSED, ITEM, PIECE, END, PARTS = (
     range(18)
 )
+WATCH, STATS = 18, 19
 """PARTS never travels: the answers of a broadcast, gathered in the caller's process."""
 
 

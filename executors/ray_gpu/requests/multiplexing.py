@@ -7,7 +7,7 @@ import itertools
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.user_code import finished
@@ -96,6 +96,20 @@ def is_multiplexed(target: object) -> bool:
     return any(getattr(inspect.getattr_static(target, name), _MARK, False) for name in dir(target))
 
 
+_everywhere: "WeakSet[Models]" = WeakSet()
+_on_change: list[Callable[[], None]] = []
+
+
+def loaded_model_ids() -> set[str]:
+    """The ids of all models that this process has."""
+    return {model_id for models in _everywhere for model_id in models.ids}
+
+
+def when_models_change(tell: Callable[[], None]) -> None:
+    """Call this, on the user's thread, when a model has come or gone."""
+    _on_change.append(tell)
+
+
 class Models:
     """The models that one replica has, the one used last at the end."""
 
@@ -104,6 +118,12 @@ class Models:
         self._count_max = count_max
         self._models: OrderedDict[str, Any] = OrderedDict()
         self._changing = asyncio.Lock()
+        _everywhere.add(self)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Of those that it has."""
+        return tuple(self._models)
 
     async def get(self, model_id: str) -> Any:
         """A model; it is loaded where it is not there."""
@@ -112,7 +132,11 @@ class Models:
                 if model_id not in self._models:
                     while len(self._models) >= self._count_max:
                         await _give_up(self._models.popitem(last=False)[1])
-                    self._models[model_id] = await self._load(model_id)
+                    try:
+                        self._models[model_id] = await self._load(model_id)
+                    finally:
+                        for tell in _on_change:
+                            tell()
         self._models.move_to_end(model_id)
         return self._models[model_id]
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -34,6 +34,7 @@ from rankcore import routing
 from rankcore.errors import RankcoreError
 from rankcore.events import ClockAdvanced
 from rankcore.routing.commands import (
+    FINAL,
     AskCredits,
     Command,
     Complete,
@@ -43,6 +44,7 @@ from rankcore.routing.commands import (
     Fail,
     FailPart,
     Forget,
+    Propose,
     Reject,
     Retry,
     ReturnCredits,
@@ -56,6 +58,7 @@ from rankcore.routing.events import (
     Event,
     FailureKind,
     ReplicaLost,
+    ReplicasProposed,
     RequestArrived,
     RequestCancelled,
     RequestDone,
@@ -69,6 +72,9 @@ from rankcore.routing.events import (
 )
 from rankcore.routing.spec import RoutingSpec
 from rankcore.routing.statuses import is_lifted_by
+
+if TYPE_CHECKING:
+    from executors.ray_gpu.requests.proposer import Proposer
 
 
 class Router:
@@ -109,6 +115,8 @@ class Router:
         self._status: tuple[Version, CallStatus] | None = None  # for those who want to know
         self._refusal: tuple[str, float] = ("", -math.inf)  # why nobody serves it, and until when
         self._gone_because: Exception | None = None
+        self._namespace, self._node_id = namespace, node_id
+        self._proposer: Proposer | None = None  # a user's code says who gets a call
 
     @property
     def has_replicas(self) -> bool:
@@ -226,6 +234,7 @@ class Router:
         """The controller says who takes calls, and how they are to be routed."""
         self.report_every_s = routes.report_every_s
         if routes.spec != self._core.spec:
+            self._adopt_router(routes.spec)
             self._tell(RoutingSpecChanged(spec=routes.spec, at=self._loop.time()))
         self._is_routed = bool(routes.endpoints)
         self._routes = {endpoint.replica_id: Route(endpoint.replica_id, rank) for endpoint, rank in routes.endpoints}
@@ -233,16 +242,48 @@ class Router:
         routed = tuple(route for each, route in self._routes.items() if each in current and current[each].open)
         self._tell(RoutesChanged(added=routed, complete=True, world_size=routes.world_size, at=self._loop.time()))
         self._ways.follow(endpoint for endpoint, _ in routes.endpoints)
+        if self._proposer is not None:
+            self._proposer.follow(endpoint for endpoint, _ in routes.endpoints)
         self._problem = (routes.problem, routes.retry_after_s)
         self._rejected_with = routes.rejected_with
         self._tell_availability()
         if not routes.endpoints:
             self._open()  # there is nobody to be met
 
+    def _adopt_router(self, spec: RoutingSpec) -> None:
+        """Another user's code is to be asked from now on, or none."""
+        if spec.router == self._core.spec.router:
+            return
+        if self._proposer is not None:
+            self._proposer.close()
+        self._proposer = None
+        if spec.router:
+            from executors.ray_gpu.requests.proposer import Proposer  # only who has such a router needs it
+
+            name = self._core.spec.name
+            self._proposer = Proposer(self._namespace, name, self._node_id, spec.router, self._core, self._propose_replicas)
+            for channel in self._ways.current.values():
+                self._watch(channel)
+
+    def _propose_replicas(self, request_id: RequestId, ranked: tuple[tuple[str, ...], ...]) -> None:
+        self._tell(ReplicasProposed(request_id=request_id, ranked=ranked, at=self._loop.time()))
+
+    def _watch(self, channel: Channel) -> None:
+        """Have a replica say what it has."""
+        if self._proposer is not None:
+            channel.watch(self._proposer.source.stats_period_s, self._proposer.source.stats_timeout_s)
+
+    def says(self, channel: Channel, said: dict[str, Any]) -> None:
+        """A replica says what it has."""
+        if self._proposer is not None:
+            self._proposer.says(channel.replica_id, said)
+
     def close(self, error: Exception) -> None:
         """There is nobody to call any more: calls that wait, and those to come, fail with this error."""
         self.gone = True
         self._gone_because = error
+        if self._proposer is not None:
+            self._proposer.close()
         self._take_in()
         self._tell(RouterClosed(reason=str(error), at=self._loop.time()))
         self._ways.close()
@@ -253,6 +294,7 @@ class Router:
         self._tell(RoutesChanged(added=added, at=self._loop.time()))
         for channel in channels:
             self._tell_grants(channel)
+            self._watch(channel)
         self._open()
 
     def _open(self) -> None:
@@ -267,6 +309,8 @@ class Router:
 
     def answered(self, attempt: Attempt, kind: int, payload: Any) -> None:
         """An attempt has ended."""
+        if self._proposer is not None:
+            self._proposer.landed(attempt.call.request_id)
         if kind == REFUSED:
             self._tell(RequestFailed(kind=FailureKind.REFUSED, reason="the replica did not take it", **self._of(attempt)))
             return
@@ -287,6 +331,8 @@ class Router:
 
     def lost(self, channel: Channel, unanswered: list[Attempt]) -> None:
         """A replica cannot be reached any more."""
+        if self._proposer is not None:
+            self._proposer.lost(channel.replica_id)
         reason = f"replica {channel.replica_id} died while it ran this call"
         if self._ways.lost(channel):
             self._tell(ReplicaLost(replica_id=channel.replica_id, reason=reason, at=self._loop.time()))
@@ -316,6 +362,8 @@ class Router:
     def _tell(self, event: Event) -> None:
         for command in self._core.step(event).commands:
             _CARRY_OUT[type(command)](self, command)
+            if self._proposer is not None and isinstance(command, FINAL):
+                self._proposer.over(command.request_id)
         if self._is_routed is not True or self.unserved:
             self._look_at_unserved()
 
@@ -351,12 +399,23 @@ class Router:
             self.counts.at_once += 1
         else:
             self.counts.waits.add(self._loop.time() - call.arrived_at)
+        if self._proposer is not None:
+            self._proposer.sent(call, command.replica_id)
         self._ways.current[command.replica_id].send(Attempt(call, command.attempt, command.part))
 
     def _retry(self, command: Retry) -> None:
         self.counts.retried += 1
         call = self._calls[command.request_id]
+        if self._proposer is not None:
+            self._proposer.sent(call, command.replica_id)
         self._ways.current[command.replica_id].send(Attempt(call, command.attempt, command.part))
+
+    def _ask_whom(self, command: Propose) -> None:
+        if self._proposer is not None:
+            self._proposer.asked(self._calls[command.request_id])
+        else:  # there is no code to be asked
+            everybody = tuple(each for each in self._routes)
+            self._loop.call_soon(self._propose_replicas, command.request_id, (everybody,))
 
     def _stop(self, command: StopAttempt) -> None:
         self._ways.stop(command.replica_id, command.request_id, command.attempt, command.part)
@@ -423,6 +482,7 @@ class Router:
 _CARRY_OUT: dict[type[Command], Callable[[Router, Any], None]] = {
     Dispatch: Router._dispatch,
     Retry: Router._retry,
+    Propose: Router._ask_whom,
     StopAttempt: Router._stop,
     Complete: Router._complete,
     Fail: Router._fail,

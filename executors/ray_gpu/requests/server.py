@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from executors.private_folder import bound
 from executors.ray_gpu.errors import CallCancelledError, RayExecutorError, RemoteError, as_error
@@ -29,6 +29,9 @@ from executors.ray_gpu.requests.request_context import RequestContext, enter
 from executors.ray_gpu.requests.streams import Window, is_stream, items
 from executors.ray_gpu.requests.tracing import Span, tracer
 from executors.ray_gpu.user_code import UserCode, traceback_of
+
+if TYPE_CHECKING:
+    from executors.ray_gpu.requests.saying import Saying
 
 LOG = logging.getLogger(__name__)
 
@@ -135,6 +138,7 @@ class CallServer:
         self._connections: dict[str, Connection] = {}
         self._mailboxes: dict[str, Mailbox] = {}
         self._server: asyncio.Server | None = None
+        self._saying: Saying | None = None  # to callers that want to know what this replica has
         self._parting = False
         self._idle = asyncio.Event()
         self._joined = asyncio.Event()
@@ -191,6 +195,8 @@ class CallServer:
     async def close(self) -> bool:
         """Hang up on all callers, whose calls are cancelled if they still run; whether all have ended then."""
         self.accepting = False
+        if self._saying is not None:
+            self._saying.end()
         for connection in tuple(self._connections.values()):
             connection.hang_up()
         with contextlib.suppress(TimeoutError):
@@ -222,7 +228,17 @@ class CallServer:
         if self._connections.get(connection.key) is connection:
             del self._connections[connection.key]
             self.granting.lost(connection.key)
+            if self._saying is not None:
+                self._saying.left(connection.key)
         self.look_whether_idle()
+
+    def watch(self, connection: Connection, period_s: float, timeout_s: float) -> None:
+        """A caller wants to know what this replica has, which is to be looked at so often."""
+        if self._saying is None:
+            from executors.ray_gpu.requests.saying import Saying  # only who is asked needs it
+
+            self._saying = Saying(lambda: self._user.instance)
+        self._saying.listens(connection, period_s, timeout_s)
 
     def look_whether_idle(self) -> None:
         """Whoever waits for the last answer or goodbye is to look again."""

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from rankcore.kernel import Violation
 from rankcore.routing.image import image_of, router_of
+from rankcore.routing.policies.proposed import Proposed, named_by
 from rankcore.routing.records import NEVER, Request
 from rankcore.routing.router import Router
 
@@ -64,4 +65,11 @@ def _lines(router: Router) -> Iterable[Pair]:
     for rank in sorted({each.rank for each in waiting if each.rank is not None} | router.ranked.keys()):
         expected = [each.serial for each in waiting if each.rank == rank]
         yield f"line of rank {rank}", [each.serial for each in router.ranked.get(rank, ())], expected
+    if isinstance(router.choice, Proposed):
+        unranked = [each for each in waiting if each.rank is None]
+        yield "undecided", router.choice.undecided, {each.serial for each in unranked if each.ranked is None}
+        named = {replica_id for each in unranked for replica_id in named_by(each.ranked or ())}
+        found = {replica_id: [each.serial for each in line] for replica_id, line in router.choice.lines.items()}
+        expected_of = {one: [each.serial for each in unranked if one in named_by(each.ranked or ())] for one in named}
+        yield "proposed", found, expected_of
     yield "line", [each.serial for each in router.anyone], [each.serial for each in waiting if each.rank is None]

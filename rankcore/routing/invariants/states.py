@@ -5,6 +5,8 @@ from collections.abc import Iterable
 
 from rankcore.kernel import Violation
 from rankcore.routing.image import ReplicaImage, RequestImage, RouterImage
+from rankcore.routing.policies.proposed import named_by
+from rankcore.routing.spec import PROPOSED
 from rankcore.routing.state import RouterState
 
 
@@ -57,7 +59,8 @@ def _nobody_idles(image: RouterImage) -> Iterable[Violation]:
         if not request.waits:
             continue
         if request.rank is None:
-            idle = sorted(replica_id for replica_id, room in rooms.items() if room)
+            may = rooms.keys() if image.spec.policy != PROPOSED else named_by(request.ranked or ())
+            idle = sorted(replica_id for replica_id, room in rooms.items() if room and replica_id in may)
         else:
             holder = holder_of(image, request.rank)
             idle = [holder.replica_id] if holder is not None and rooms[holder.replica_id] else []

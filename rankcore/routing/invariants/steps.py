@@ -9,6 +9,7 @@ from rankcore.routing.events import (
     Event,
     FailureKind,
     ReplicaLost,
+    ReplicasProposed,
     RequestArrived,
     RequestFailed,
     RequestId,
@@ -18,7 +19,9 @@ from rankcore.routing.events import (
 from rankcore.routing.image import RequestImage, RouterImage
 from rankcore.routing.invariants.states import room_of
 from rankcore.routing.notes import RoutingNoteKind
+from rankcore.routing.policies.proposed import named_by
 from rankcore.routing.records import NEVER
+from rankcore.routing.spec import PROPOSED
 from rankcore.routing.state import RouterState, RouteStep
 
 Key = tuple[RequestId, int | None]
@@ -104,12 +107,24 @@ def _order(old: RouterImage, new: RouterImage, event: Event, step: RouteStep) ->
         if sent is None:
             yield Violation("Q4", f"{command} is of no request")
             continue
-        older = [each for each in waits if each.rank == sent.rank and each.serial < sent.serial]
+        older = [each for each in waits if each.rank == sent.rank and each.serial < sent.serial and _may(new, each, command)]
         if older:
             yield Violation("Q4", f"{command} overtakes request {older[0].request_id!r}")
         rank = next((each.rank for each in new.replicas if each.replica_id == command.replica_id), None)
         if sent.rank is not None and rank != sent.rank:
             yield Violation("Q4", f"{command} goes to rank {rank}, and is for {sent.rank}")
+
+
+def _may(image: RouterImage, request: RequestImage, command: Dispatch | Retry) -> bool:
+    """Whether a request that waits could have been sent there in its place."""
+    if image.spec.policy != PROPOSED or request.rank is not None:
+        return True
+    return command.replica_id in named_by(request.ranked or ())
+
+
+def _is_undecided(image: RouterImage, request: RequestImage) -> bool:
+    """Whether nobody has said yet who may have it."""
+    return image.spec.policy == PROPOSED and request.waits and request.rank is None and request.ranked is None
 
 
 def _turned_away(old: RouterImage, event: Event, step: RouteStep) -> Iterable[Violation]:
@@ -118,6 +133,9 @@ def _turned_away(old: RouterImage, event: Event, step: RouteStep) -> Iterable[Vi
         if not isinstance(command, Reject) or isinstance(event, RouterOpened):
             continue
         waiting = len(_waiting(old))
+        if isinstance(event, ReplicasProposed):
+            yield from _turned_away_by_proposal(old, event, command)
+            continue
         if not old.opened:
             yield Violation("Q5", f"{command} before the limit is known")
         if not isinstance(event, RequestArrived) or event.request_id != command.request_id:
@@ -130,6 +148,20 @@ def _turned_away(old: RouterImage, event: Event, step: RouteStep) -> Iterable[Vi
             yield Violation("Q5", f"{command} has a Retry-After below {old.spec.retry_after_s:g}")
 
 
+def _turned_away_by_proposal(old: RouterImage, event: ReplicasProposed, command: Reject) -> Iterable[Violation]:
+    """Q5, of what was asked about: it is so when the first proposal names nobody who has room."""
+    was = _by_key(old).get((command.request_id, None))
+    if was is None or event.request_id != command.request_id or not _is_undecided(old, was) or was.attempt:
+        yield Violation("Q5", f"{command} turns away what had been accepted")
+        return
+    having_room = {replica.replica_id for replica in old.replicas if room_of(replica)}
+    if having_room & named_by(event.ranked).keys():
+        yield Violation("Q5", f"{command} while a replica that was proposed has room")
+    decided = _waiting(old) - {each.request_id for each in old.requests if _is_undecided(old, each)}
+    if len(decided) < old.spec.max_queued_requests:
+        yield Violation("Q5", f"{command} while {len(decided)} of {old.spec.max_queued_requests} wait")
+
+
 def _opened(old: RouterImage, new: RouterImage, event: Event, step: RouteStep) -> Iterable[Violation]:
     """Q5: when the limit comes to be known, the oldest that wait are accepted, as many as may wait, and nobody else."""
     if not isinstance(event, RouterOpened):
@@ -138,7 +170,11 @@ def _opened(old: RouterImage, new: RouterImage, event: Event, step: RouteStep) -
     begun = {each.request_id for each in old.requests if each.attempt}
     if (rejected and old.opened) or rejected & begun:
         yield Violation("Q5", f"{sorted(rejected, key=repr)} are turned away, and had been accepted")
-    new_ones = [each for each in new.requests if each.request_id in _waiting(new) - begun and each.part is None]
+    new_ones = [
+        each
+        for each in new.requests
+        if each.request_id in _waiting(new) - begun and each.part is None and not _is_undecided(new, each)
+    ]
     older = {each.request_id: each.serial for each in old.requests if each.part is None}
     if rejected and any(each.serial > min(older[one] for one in rejected) for each in new_ones):
         yield Violation("Q5", f"{sorted(rejected, key=repr)} are turned away, and younger ones wait")

@@ -6,6 +6,7 @@ from rankcore.routing.policies.affinity import Affinity
 from rankcore.routing.policies.choice import Choice
 from rankcore.routing.policies.least_loaded import LeastLoaded
 from rankcore.routing.policies.power_of_two import PowerOfTwo
+from rankcore.routing.policies.proposed import Proposed
 from rankcore.routing.policies.turns import RoundRobin, SharedQueue
 from rankcore.routing.spec import Policy, RoutingSpec
 
@@ -17,6 +18,7 @@ _CHOICES: dict[Policy, Callable[[RoutingSpec], Choice]] = {
     "round_robin": RoundRobin,
     "power_of_two": PowerOfTwo,
     "affinity": Affinity,
+    "proposed": Proposed,
 }
 
 

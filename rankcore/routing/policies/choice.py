@@ -10,7 +10,10 @@ class Choice(ABC):
 
     Attributes:
         draws: What the policy counts, where it counts something.
+        asks: Whether it has to be told, for each request, who may have it.
     """
+
+    asks = False
 
     def __init__(self) -> None:
         self.draws = 0
@@ -40,6 +43,12 @@ class Choice(ABC):
 
     def leave(self, replica: RoutedReplica) -> None:  # noqa: B027
         """A replica is not routed any more, or has another rank from now on; `update` came before."""
+
+    def waits(self, request: Request) -> None:  # noqa: B027 (only one that `asks` has to know)
+        """A request for anybody stands in the line."""
+
+    def waits_no_more(self, request: Request) -> None:  # noqa: B027
+        """It has left the line."""
 
     @abstractmethod
     def order(self) -> list[RoutedReplica]:
