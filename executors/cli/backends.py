@@ -8,7 +8,9 @@ import typer
 
 Address: TypeAlias = Annotated[
     str | None,
-    typer.Option(metavar="HOST:PORT", help="Of the Ray cluster. [default: $RAY_ADDRESS, or the one of this machine]"),
+    typer.Option(
+        "--address", "-a", metavar="HOST:PORT", help="Of the Ray cluster. [default: $RAY_ADDRESS, or the one of this machine]"
+    ),
 ]
 
 
@@ -33,6 +35,18 @@ def choose(executor: Backend, address: str | None) -> None:
     if executor is Backend.LOCAL and address is not None:
         raise typer.BadParameter("--address is for --executor ray")
     choose_cluster(address)
+
+
+Named: TypeAlias = Annotated[
+    str | None, typer.Option("--name", "-n", metavar="NAME", help="The same as the argument.", show_default=False)
+]
+
+
+def meant_once(argument: str | None, option: str | None) -> str | None:
+    """The name that is asked for, which Ray Serve's commands take as an option, and ours as an argument as well."""
+    if argument is not None and option not in (None, argument):
+        raise typer.BadParameter(f"--name: expected what the argument says, {argument!r:.80}, or one of them, found {option!r:.80}")
+    return argument if option is None else option
 
 
 def default_namespace() -> str:

@@ -18,6 +18,10 @@ def start(
         list[str] | None,
         typer.Option(metavar="PATH", help="Import path of a function that adds a service; repeatable.", show_default=False),
     ] = None,
+    grpc_enable_reflection: Annotated[
+        bool,
+        typer.Option("--grpc-enable-reflection/--grpc-disable-reflection", help="Whether gRPC tells which services it has."),
+    ] = True,
     namespace: Namespace = None,
     address: Address = None,
     as_json: AsJson = False,
@@ -37,5 +41,11 @@ def start(
     from executors.cli.start import start
 
     http: dict[str, Any] = {"host": http_host, "port": http_port, "location": proxy_location}
-    grpc = {"port": grpc_port, "servicer_functions": grpc_servicer_functions} if grpc_servicer_functions else None
+    grpc: dict[str, Any] | None = None  # without a service there is none
+    if grpc_servicer_functions:
+        grpc = {
+            "port": grpc_port,
+            "servicer_functions": grpc_servicer_functions,
+            "enable_reflection": grpc_enable_reflection,
+        }
     start(http, grpc, namespace, as_json)
