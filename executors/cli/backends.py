@@ -45,7 +45,9 @@ Named: TypeAlias = Annotated[
 def meant_once(argument: str | None, option: str | None) -> str | None:
     """The name that is asked for, which Ray Serve's commands take as an option, and ours as an argument as well."""
     if argument is not None and option not in (None, argument):
-        raise typer.BadParameter(f"--name: expected what the argument says, {argument!r:.80}, or one of them, found {option!r:.80}")
+        raise typer.BadParameter(
+            f"--name: expected what the argument says, {argument!r:.80}, or one of them, found {option!r:.80}"
+        )
     return argument if option is None else option
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from executors.cli.asked import BAD_INPUT, FAILED, asked, end
+from executors.cli.asked import BAD_INPUT, FAILED, asked, end, status_of
 from executors.cli.backends import Backend, default_namespace
 
 ANSWER_S = 60.0
@@ -42,7 +42,7 @@ def _deployments(api: Any, namespace: str, patience_s: float) -> list[str] | Non
     from executors.ray_gpu.errors import NoAnswerError
 
     try:
-        return sorted(api.status(namespace=namespace, timeout_s=patience_s).deployments)
+        return sorted(status_of(api, namespace, timeout_s=patience_s).deployments)
     except NoAnswerError:
         return None
 

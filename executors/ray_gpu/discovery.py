@@ -50,6 +50,7 @@ def forget_all(namespace: str) -> None:
         checkpoint.forget_record(found.id_on_ray)
     checkpoint.put_proxies(None)
     checkpoint.forget_memory()
+    checkpoint.forget_deployed()
     checkpoint.forget_maintenance()
     end_proxies(namespace)
     for _, worker in find_workers(namespace).values():

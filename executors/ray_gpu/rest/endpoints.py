@@ -201,7 +201,8 @@ async def _cancel(asked: RestRequest) -> Response:
 
 async def _nodes(asked: RestRequest) -> Response:
     status = (await asked.view.look()).status
-    found = {each: [attrs.asdict(item) for item in getattr(status, each)] for each in ("cordons", "memory", "proxies")}
+    shown: dict[str, tuple[Any, ...]] = {"cordons": status.cordons, "memory": status.memory, "proxies": status.proxy_infos}
+    found = {what: [attrs.asdict(each) for each in items] for what, items in shown.items()}
     return answered(found, etag=etag(status.revision))
 
 
