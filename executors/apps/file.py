@@ -83,6 +83,7 @@ class AppsFile:
         lines: Of its keys; None: it has none, and errors name keys alone.
 
     Attributes:
+        data: The same.
         config: What it says.
 
     Raises:
@@ -90,7 +91,7 @@ class AppsFile:
     """
 
     def __init__(self, data: Any, source: str, lines: Lines | None = None) -> None:
-        self._data, self._source, self._lines = data, source, lines
+        self.data, self._source, self._lines = data, source, lines
         try:
             self.config = msgspec.convert(data, AppsConfig, strict=True)
         except msgspec.ValidationError as error:
@@ -127,7 +128,7 @@ class AppsFile:
         return self.problem(keys, problem)
 
     def _value_at(self, keys: KeyPath) -> Any:
-        value: Any = self._data
+        value: Any = self.data
         for key in keys:
             value = value[key]
         return value

@@ -39,9 +39,8 @@ def status_of(api: Any, namespace: str | None, **options: Any) -> Any:
 
     found = api.status(namespace=namespace, **options)
     if not found.epoch:
-        raise NotRunningError(
-            f"nothing runs in namespace {found.namespace!r} of this cluster: `rankcore run module:app` or run() deploys something"
-        )
+        where = f"in namespace {found.namespace!r} of this cluster" if found.namespace else "there"
+        raise NotRunningError(f"nothing runs {where}: `rankcore run module:app` deploys something")
     return found
 
 

@@ -58,7 +58,7 @@ class Said:
     @property
     def api(self) -> Any:
         """The functions of who is asked."""
-        return api_of(self.executor)
+        return asked(partial(api_of, self.executor))
 
 
 def of_deployment(said: Said, verb: str, name: str, /, *arguments: object, **options: object) -> None:

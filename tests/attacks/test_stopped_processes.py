@@ -119,9 +119,7 @@ def test_a_stopped_controller_is_replaced_and_nothing_else_changes(serve, port, 
     (tmp_path / "go").touch()
     asking.join()
     assert answers == [(200, b"waited")]
-    eventually(
-        lambda: [each.pid for each in serve.status().proxy_infos] == [before.proxy_infos[0].pid], "the proxy is the same"
-    )
+    eventually(lambda: [each.pid for each in serve.status().proxy_infos] == [before.proxy_infos[0].pid], "it is the same")
 
 
 def test_a_driver_is_told_who_does_not_answer(serve, monkeypatch):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from executors.cli.backends import Address, Backend, choose_cluster, default_namespace
+from executors.cli.backends import Backend, RayAddress, choose_cluster, default_namespace
 
 
 def _node(text: str) -> str:
@@ -52,7 +52,7 @@ def run(
         typer.Option(metavar="/PATH", help="Serve HTTP under this path; / for a class with @ingress; ray only."),
     ] = None,
     http_port: Annotated[int | None, typer.Option(metavar="PORT", help="For HTTP, instead of 8000; ray only.")] = None,
-    address: Address = None,
+    address: RayAddress = None,
     name: Annotated[
         str | None,
         typer.Option(help="Of the application, which replaces the one that has it. [default: MODULE:APP; local: default]"),
@@ -126,7 +126,7 @@ def run(
     if executor is Backend.LOCAL:
         if detach or replace:
             raise typer.BadParameter(
-                "--non-blocking, --detach and --replace are for --executor ray: the controller of local replicas is this command"
+                "--non-blocking and --replace are for --executor ray: the controller of local replicas is this command"
             )
         if route_prefix is not None or http_port is not None:
             raise typer.BadParameter("--route-prefix and --http-port are for --executor ray: local replicas take no requests")

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from executors.cli.backends import Address, AsJson, Namespace, choose_cluster
+from executors.cli.backends import AsJson, Namespace, RayAddress, choose_cluster
 
 
 def start(
@@ -23,7 +23,7 @@ def start(
         typer.Option("--grpc-enable-reflection/--grpc-disable-reflection", help="Whether gRPC tells which services it has."),
     ] = True,
     namespace: Namespace = None,
-    address: Address = None,
+    address: RayAddress = None,
     as_json: AsJson = False,
 ) -> None:
     """Start the controller and its proxies on a running Ray cluster, where they do not run yet; else serve as is said here.
