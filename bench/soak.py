@@ -140,7 +140,7 @@ def pids_of(status: Status) -> dict[str, list[int]]:
     """The processes of a cluster, by kind."""
     return {
         "replica": [each.pid for info in status.deployments.values() for each in info.replicas if each.pid is not None],
-        "proxy": [each.pid for each in status.proxies if each.pid],
+        "proxy": [each.pid for each in status.proxy_infos if each.pid],
         "controller": [status.controller_pid],
     }
 

@@ -93,6 +93,7 @@ class AppsFile:
         lines: Of its keys; None: it has none, and errors name keys alone.
 
     Attributes:
+        data: The same.
         config: What it says.
 
     Raises:
@@ -100,7 +101,7 @@ class AppsFile:
     """
 
     def __init__(self, data: Any, source: str, lines: Lines | None = None) -> None:
-        self._data, self._source, self._lines = data, source, lines
+        self.data, self._source, self._lines = data, source, lines
         try:
             self.config = msgspec.convert(data, AppsConfig, strict=True)
         except msgspec.ValidationError as error:
@@ -150,7 +151,7 @@ class AppsFile:
         return self.problem(keys, problem)
 
     def _value_at(self, keys: KeyPath) -> Any:
-        value: Any = self._data
+        value: Any = self.data
         for key in keys:
             if not (key in value if isinstance(value, dict) else isinstance(value, list) and key in range(len(value))):
                 return None

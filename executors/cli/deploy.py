@@ -12,11 +12,12 @@ import typer
 
 from executors.apps.file import FILES
 from executors.cli.asked import BAD_INPUT, FAILED, asked, end
-from executors.cli.backends import default_namespace
+from executors.cli.backends import by_rest, default_namespace
 from executors.cli.plan_words import weights_lines
 from executors.cli.ray_view import summary
 
 if TYPE_CHECKING:
+    from executors.ray_gpu.overview import Status
     from executors.ray_gpu.packing import Package
     from rankcore.cluster import ClusterPlan, PlannedChange
 
@@ -49,18 +50,45 @@ class DeployAsked:
     runtime_env: Mapping[str, Any] | None = None
 
 
+@attrs.frozen
+class Wanted:
+    """What is to be deployed, by whatever way.
+
+    Attributes:
+        plan: What that would change, and the revision for which it holds.
+        take: Have it done, if that revision is in force still; None: whatever is.
+        names: Which deployments that are there it is about.
+        status: How all of it stands.
+    """
+
+    plan: "Callable[[], tuple[ClusterPlan, str | None]]"
+    take: Callable[[str | None], object]
+    names: "Callable[[Status], list[str]]"
+    status: "Callable[[], Status]"
+
+
 def deploy(wanted: DeployAsked) -> None:
     """Do what `commands/deploy.py` says."""
-    namespace = wanted.namespace or default_namespace()
     is_file = Path(wanted.target).suffix in FILES
+    if is_file and (wanted.name is not None or wanted.replicas is not None):
+        end("--name and --replicas are for MODULE:NAME; a file says both itself", BAD_INPUT)
+    if is_file and (wanted.args or wanted.runtime_env is not None):
+        end("KEY=VALUE and --runtime-env are for MODULE:NAME; a file has args and runtime_env of applications", BAD_INPUT)
     prune = is_file if wanted.prune is None else wanted.prune
+    rest = asked(by_rest)
+    if rest is not None:
+        from executors.cli.deploy_by_rest import wanted_by_rest
+
+        _deploy(wanted_by_rest(rest, wanted, prune), wanted, prune)
+    else:
+        _deploy(_wanted_on_ray(wanted, is_file, prune), wanted, prune)
+
+
+def _wanted_on_ray(wanted: DeployAsked, is_file: bool, prune: bool) -> Wanted:
+    namespace = wanted.namespace or default_namespace()
     options: dict[str, Any] = {}
     act: Callable[[Callable[[], Any]], Any] = _just
     if is_file:
-        if wanted.name is not None or wanted.replicas is not None:
-            end("--name and --replicas are for MODULE:NAME; a file says both itself", BAD_INPUT)
-        if wanted.args or wanted.runtime_env is not None:
-            end("KEY=VALUE and --runtime-env are for MODULE:NAME; a file has args and runtime_env of applications", BAD_INPUT)
         packing = asked(_packing)
         file = asked(lambda: packing.read(Path(wanted.target)))
         options = asked(lambda: packing.of_proxies(file))
@@ -73,37 +101,45 @@ def deploy(wanted: DeployAsked) -> None:
         packages = asked(lambda: _of_module(applications, wanted, namespace))
     how = {"replace": wanted.replace, "prune": prune, "namespace": namespace}
     outside = {key: options[key] for key in ("http_options", "grpc_options") if key in options}
-    plan, revision = asked(lambda: act(lambda: _api().plan_packages(packages, **how, **outside)))
+
+    def take(expected: str | None) -> object:
+        return act(lambda: _api().deploy_packages(packages, **how, **options, wait=wanted.wait, expected=expected))
+
+    return Wanted(
+        plan=lambda: act(lambda: _api().plan_packages(packages, **how, **outside)),
+        take=take,
+        names=lambda _: [package.spec.name for package in packages],
+        status=lambda: _api().status(namespace=namespace),
+    )
+
+
+def _deploy(way: Wanted, wanted: DeployAsked, prune: bool) -> None:
+    plan, revision = asked(way.plan)
     if not wanted.as_json:
         typer.echo("\n".join(_told(plan)))
     if not wanted.dry_run:
-        how |= {**options, "wait": wanted.wait, "expected": wanted.expect or revision}
         failures = {_error("DeploymentFailedError"): FAILED, _error("ConflictError"): FAILED, TimeoutError: FAILED}
-        asked(lambda: act(lambda: _api().deploy_packages(packages, **how)), failures)
+        asked(lambda: way.take(wanted.expect or revision), failures)
     if wanted.as_json:
-        _tell_as_json(plan, revision, wanted, namespace)
+        after = revision if wanted.dry_run else asked(way.status).revision
+        typer.echo(json.dumps({"plan": attrs.asdict(plan), "revision_before": revision, "revision": after}, indent=2))
     elif not wanted.dry_run:
-        _tell(packages, prune, wanted.wait, namespace)
+        _tell(way, prune, wanted.wait)
 
 
 def _just(act: Callable[[], Any]) -> Any:
     return act()
 
 
-def _tell(packages: "tuple[Package, ...]", prune: bool, has_waited: bool, namespace: str) -> None:
-    status = asked(lambda: _api().status(namespace=namespace))
-    wanted = [package.spec.name for package in packages]
+def _tell(way: Wanted, prune: bool, has_waited: bool) -> None:
+    status = asked(way.status)
+    wanted = way.names(status)
     going = [name for name, info in status.deployments.items() if info.status == "DELETING" and name not in wanted]
     for name in (*wanted, *(going if prune else ())):
         info = status.deployments.get(name)
         typer.echo(f"{name}  gone" if info is None else summary(info))  # another writer may have deleted it meanwhile
     if not has_waited:
         typer.echo("`rankcore status` shows how that comes on")
-
-
-def _tell_as_json(plan: "ClusterPlan", before: str | None, wanted: DeployAsked, namespace: str) -> None:
-    after = before if wanted.dry_run else asked(lambda: _api().status(namespace=namespace)).revision
-    typer.echo(json.dumps({"plan": attrs.asdict(plan), "revision_before": before, "revision": after}, indent=2))
 
 
 def _packing() -> ModuleType:

@@ -65,7 +65,7 @@ def outside(status: "Status") -> Iterator[str]:
     """What requests from outside reach, and where."""
     for prefix, application in sorted(status.routes.items()):
         yield f"route {prefix} -> {application}"
-    for proxy in status.proxies:
+    for proxy in status.proxy_infos:
         also = f", gRPC {proxy.grpc_port}" if proxy.grpc_port is not None else ""
         stands = f"pid {proxy.pid}" if proxy.pid is not None else proxy.problem or "it is on its way"
         yield f"proxy {proxy.host}:{proxy.port}{also} on node {proxy.node_id[:NODE_ID_SHOWN]}, {stands}"

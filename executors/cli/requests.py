@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 def requests(name: str | None, older_s: float, namespace: str | None, as_json: bool) -> None:
     """Do what `commands/requests.py` says."""
-    found: CallsUnderWay = asked(partial(api_of(Backend.RAY).requests_under_way, name, namespace=namespace))
+    found: CallsUnderWay = asked(lambda: api_of(Backend.RAY).requests_under_way(name, namespace=namespace))
     found = attrs.evolve(found, calls=tuple(each for each in found.calls if each.age_s >= older_s))
     if as_json:
         typer.echo(json.dumps(attrs.asdict(found), indent=2))
@@ -40,5 +39,5 @@ def lines_of(found: "CallsUnderWay") -> Iterator[str]:
 def cancel(request: str, reason: str | None, namespace: str | None) -> None:
     """Do what `commands/requests.py` says."""
     told = {} if reason is None else {"reason": reason}
-    asked(partial(api_of(Backend.RAY).cancel_request, request, namespace=namespace, **told))
+    asked(lambda: api_of(Backend.RAY).cancel_request(request, namespace=namespace, **told))
     typer.echo("it is ended, and its caller is told")

@@ -23,6 +23,6 @@ def start(http: dict[str, Any], grpc: dict[str, Any] | None, namespace: str | No
 
     status = asked(act)
     if as_json:
-        typer.echo(json.dumps({"proxies": [attrs.asdict(each) for each in status.proxies]}, indent=2))
+        typer.echo(json.dumps({"proxies": [attrs.asdict(each) for each in status.proxy_infos]}, indent=2))
     for line in () if as_json else outside(status):
         typer.echo(line)

@@ -10,7 +10,7 @@ import attrs
 import msgspec
 import typer
 
-from executors.cli.asked import BAD_INPUT, FAILED, asked, end
+from executors.cli.asked import BAD_INPUT, FAILED, asked, end, status_of
 from executors.cli.backends import Backend, api_of
 from executors.cli.ray_view import NODE_ID_SHOWN, line, lines_of_node, shown_of, size, summary, view, without_times
 from executors.cli.screen import answers
@@ -58,7 +58,7 @@ class Said:
     @property
     def api(self) -> Any:
         """The functions of who is asked."""
-        return api_of(self.executor)
+        return asked(partial(api_of, self.executor))
 
 
 def of_deployment(said: Said, verb: str, name: str, /, *arguments: object, **options: object) -> None:
@@ -135,7 +135,7 @@ def _place(node_id: str, gpus: tuple[int, ...]) -> str:
 
 
 def _look(namespace: str | None, name: str | None, executor: Backend = Backend.RAY) -> Any:
-    found = api_of(executor).status(namespace=namespace)
+    found = status_of(api_of(executor), namespace)
     return found if name is None else found.only(name)
 
 
@@ -143,7 +143,7 @@ def _meant(name: str, said: Said) -> str:
     """The full name of the one deployment that has it."""
     from executors.ray_gpu.errors import UnknownNameError, not_one
 
-    status = said.api.status(namespace=said.namespace)
+    status = status_of(said.api, said.namespace)
     there_are = (*status.deployments, *status.left_alone)
     found = meant_by(name, there_are)
     if len(found) != 1:

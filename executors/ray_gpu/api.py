@@ -392,24 +392,36 @@ def _check_names(names: list[str]) -> None:
 
 
 def status(*, namespace: str | None = None, timeout_s: float = connection.ANSWER_S) -> Status:
-    """What runs, and how it is.
+    """What runs, and how it is; of epoch 0, and empty, where no controller runs.
 
     Args:
         timeout_s: So long the controller may be silent.
 
     Raises:
-        NotRunningError: Neither Ray nor a controller runs.
+        NotRunningError: Ray does not run.
         NoAnswerError: The controller has not answered in time, nor has another taken its place.
     """
-    status: Status = ask(connection.running(namespace, timeout_s), "status", timeout_s=timeout_s)
-    return status
+    connection.connect(start=False)
+    namespace = namespace or connection.default_namespace()
+    return running_status(namespace, timeout_s) if connection.is_there(namespace) else Status.of_nothing(namespace)
+
+
+def running_status(namespace: str | None = None, timeout_s: float = connection.ANSWER_S) -> Status:
+    """The same of what runs.
+
+    Raises:
+        NotRunningError: Neither Ray nor a controller runs.
+        NoAnswerError: As `status`.
+    """
+    found: Status = ask(connection.running(namespace, timeout_s), "status", timeout_s=timeout_s)
+    return found
 
 
 def config_in_force(*, namespace: str | None = None) -> dict[str, Any]:
     """What is in force, as a file of applications says it: options that are as they are by default are left out.
 
     Raises:
-        NotRunningError, NoAnswerError: As `status`.
+        NotRunningError, NoAnswerError: As `running_status`.
     """
     found: dict[str, Any] = ask(connection.running(namespace), "config")
     return found
@@ -432,7 +444,7 @@ def notes(*, follow: bool = False, namespace: str | None = None) -> Iterator[dic
         follow: Whether to wait for more, for ever.
 
     Raises:
-        NotRunningError, NoAnswerError: As `status`.
+        NotRunningError, NoAnswerError: As `running_status`.
     """
     controller = connection.running(namespace)
     yield from followed(lambda: {"": lambda after: ask(controller, "notes", after)}, follow)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from executors import operations
 from executors.ray_gpu import connection
-from executors.ray_gpu.api import status
+from executors.ray_gpu.api import running_status
 from executors.ray_gpu.connection import ask
 from executors.ray_gpu.declaration import option_of
 from executors.ray_gpu.errors import InvalidCallError, InvalidDeploymentError
@@ -60,7 +60,7 @@ def promote(name: str, replicas: int | str = "100%", *, namespace: str | None = 
         InvalidCallError: It is neither.
     """
     reach = operations.checked_reach(replicas)
-    wanted = status(namespace=namespace).deployments
+    wanted = running_status(namespace).deployments
     target = wanted[name].world_size if name in wanted else 0  # who has no such name is told so by `_change`
     _change(name, operations.promoted(reach, target), (), namespace)
 

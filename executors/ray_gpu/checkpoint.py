@@ -142,6 +142,23 @@ class Checkpoint:
             LOG.exception("what proxies are to serve cannot be read, so there are none: start(http_options=...) says it anew")
             return None
 
+    def put_deployed(self, times: Mapping[str, float]) -> None:
+        """Store when applications were deployed last, in seconds since 1970."""
+        _put(names.deployed_key(self.namespace), json.dumps(dict(times)).encode(), overwrite=True)
+
+    def deployed(self) -> dict[str, float]:
+        """When they were, by name; nothing where it cannot be read: it is only shown."""
+        kept = _get(names.deployed_key(self.namespace))
+        try:
+            return {str(name): float(at) for name, at in json.loads(kept).items()} if kept is not None else {}
+        except (ValueError, TypeError, AttributeError):
+            LOG.exception("when applications were deployed cannot be read")
+            return {}
+
+    def forget_deployed(self) -> None:
+        """Nobody has deployed anything."""
+        _delete(names.deployed_key(self.namespace))
+
     def put_memory(self, options: MemoryOptions) -> None:
         """Store which memory of nodes weights may use."""
         _put(names.memory_key(self.namespace), json.dumps(attrs.asdict(options)).encode(), overwrite=True)

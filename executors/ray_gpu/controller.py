@@ -8,6 +8,7 @@ import asyncio
 import itertools
 import logging
 import os
+import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -122,6 +123,7 @@ class Controller:
         proxies = await persist(self._world.checkpoint.proxies)
         if proxies is not None:
             await self._proxies.keep(proxies)
+        self._deployed = await persist(self._world.checkpoint.deployed)
         await self._cluster.recover()
 
     # -- deployments
@@ -155,8 +157,19 @@ class Controller:
             await self._world.call(refer_to, frozenset().union(*(uploaded(environment_of(each.code)) for each in packages)))
             await self._deploy(packages, prune, expected)
             brought = revision_of(self._cluster.state)
+            await self._note_time({each.code.app_name for each in packages})
         await self._cluster.until_saved(package.spec.name for package in packages)
         return brought
+
+    async def _note_time(self, deployed: set[str]) -> None:
+        """Applications are deployed now, which is only shown: it is no mistake where it cannot be stored."""
+        there_are = self._cluster.state.applications
+        times = self._deployed | dict.fromkeys(deployed, time.time())
+        self._deployed = {name: at for name, at in times.items() if name in there_are}
+        try:
+            await self._world.call(self._world.checkpoint.put_deployed, self._deployed)
+        except Exception:  # it raises whatever its connection raises
+            LOG.exception("when applications were deployed could not be stored")
 
     async def plan(self, packages: "tuple[Package, ...]", replace: bool, prune: bool) -> ClusterPlan:
         """What `apply` would bring, if nothing failed. Nothing changes.
@@ -507,7 +520,8 @@ class Controller:
             epoch=self._world.epoch,
             controller_pid=os.getpid(),
             journal=self._journal.path if self._journal is not None and not self._journal.broken else None,
-            proxies=self._proxies.infos,
+            proxy_infos=self._proxies.infos,
+            deployed=self._deployed,
             deployments={name: self._info(each, waits_on, workers.get(name, ())) for name, each in sorted(there.items())},
             cordons=tuple(cordons.report(each, nodes.get(each), there.values()) for each in sorted(cordons.nodes)),
             left_alone=self._cluster.left_alone,

@@ -51,6 +51,7 @@ def forget_all(namespace: str) -> None:
     checkpoint.put_proxies(None)
     checkpoint.forget_memory()
     traces.keep(namespace, None)
+    checkpoint.forget_deployed()
     checkpoint.forget_maintenance()
     end_proxies(namespace)
     for _, worker in find_workers(namespace).values():

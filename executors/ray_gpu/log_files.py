@@ -14,7 +14,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from executors.deployment_ids import meant_by
 from executors.log_lines import LogLine, tail
-from executors.ray_gpu.api import status
+from executors.ray_gpu.api import running_status
 from executors.ray_gpu.errors import NotRunningError, UnknownNameError, not_one
 from executors.ray_gpu.journal_place import session_folder
 from executors.ray_gpu.overview import ReplicaStatus, Status
@@ -41,7 +41,7 @@ def replica_logs(name: str, *, lines: int = 100, follow: bool = False, namespace
     ends: dict[str, dict[str, int]] = {}
     while True:
         some = False
-        for replica in replicas_of(status(namespace=namespace), name):
+        for replica in replicas_of(running_status(namespace), name):
             if replica.node_id is None or replica.pid is None:
                 continue
             if replica.node_id not in readers:

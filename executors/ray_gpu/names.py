@@ -55,6 +55,11 @@ def proxies_key(namespace: str) -> bytes:
     return f"{namespace}/proxies".encode()
 
 
+def deployed_key(namespace: str) -> bytes:
+    """When applications were deployed last."""
+    return f"{namespace}/deployed".encode()
+
+
 def memory_key(namespace: str) -> bytes:
     """Which memory of nodes weights may use."""
     return f"{namespace}/memory".encode()

@@ -10,31 +10,30 @@ from executors.deployment_ids import meant_by, own_name, split
 from executors.ray_gpu.errors import UnknownNameError, not_one
 from executors.ray_gpu.messages import CallStatus
 from executors.ray_gpu.proxies.info import ProxyInfo
+from executors.ray_gpu.serve_statuses import DEPLOYMENTS, application_status
 from rankcore import DeploymentStatus, ReplicaRank, ReplicaState
 
 SETTLED = (DeploymentStatus.HEALTHY, DeploymentStatus.DEPLOY_FAILED)
 
 
+class ProxyStatus(StrEnum):
+    """How a proxy is, in the words of Ray Serve."""
+
+    STARTING = "STARTING"
+    HEALTHY = "HEALTHY"
+    UNHEALTHY = "UNHEALTHY"
+
+
 class ApplicationStatus(StrEnum):
     """How an application is, in the words of Ray Serve."""
 
+    NOT_STARTED = "NOT_STARTED"
     DEPLOYING = "DEPLOYING"
     DEPLOY_FAILED = "DEPLOY_FAILED"
     RUNNING = "RUNNING"
     UNHEALTHY = "UNHEALTHY"
     DELETING = "DELETING"
 
-
-APPLICATION_STATUSES: tuple[tuple[DeploymentStatus, ApplicationStatus], ...] = (
-    (DeploymentStatus.DEPLOY_FAILED, ApplicationStatus.DEPLOY_FAILED),
-    (DeploymentStatus.UNHEALTHY, ApplicationStatus.UNHEALTHY),
-    (DeploymentStatus.DELETING, ApplicationStatus.DELETING),
-    (DeploymentStatus.UPDATING, ApplicationStatus.DEPLOYING),
-    (DeploymentStatus.UPSCALING, ApplicationStatus.DEPLOYING),
-    (DeploymentStatus.DOWNSCALING, ApplicationStatus.DEPLOYING),
-    (DeploymentStatus.RECOVERING, ApplicationStatus.DEPLOYING),
-)
-"""What an application is when one of its deployments is so: the first that fits; none: RUNNING."""
 
 SERVES_STATES = {
     ReplicaState.REQUESTED: "STARTING",
@@ -190,6 +189,11 @@ class DeploymentInfo:
         return dict(Counter(SERVES_STATES.get(each.state, each.state.value) for each in self.replicas))
 
     @property
+    def status_trigger(self) -> str:
+        """What has led to its status, in the words of Ray Serve."""
+        return DEPLOYMENTS[self.status][1]
+
+    @property
     def is_settled(self) -> bool:
         """Whether it is healthy or was given up: there is nothing to wait for."""
         return self.status in SETTLED
@@ -206,16 +210,17 @@ class ApplicationInfo:
 
     Attributes:
         deployments: By their names in it.
+        last_deployed_time_s: When, in seconds since 1970; 0.0: that is not known.
     """
 
     name: str
     deployments: dict[str, DeploymentInfo]
+    last_deployed_time_s: float = 0.0
 
     @property
     def status(self) -> ApplicationStatus:
         """How it is."""
-        there_are = {each.status for each in self.deployments.values()}
-        return next((status for kind, status in APPLICATION_STATUSES if kind in there_are), ApplicationStatus.RUNNING)
+        return ApplicationStatus(application_status({each.status for each in self.deployments.values()}))
 
     @property
     def message(self) -> str:
@@ -246,15 +251,16 @@ class Status:
     """Everything in one namespace.
 
     Attributes:
-        epoch: Of the controller; grows with each of its restarts.
+        epoch: Of the controller; grows with each of its restarts. 0: there is none, and nothing runs.
         controller_pid: Its process.
         journal: Where the controller writes what happens, on its node; None: nowhere.
         deployments: By `application/deployment`, or the bare name where it is that of one only.
-        proxies: That serve HTTP, one for each node that should have one.
+        proxy_infos: That serve HTTP, one for each node that should have one.
         left_alone: Why, by ids: deployments that the controller could not take over, with their replicas, which go on.
         memory: Of the nodes that weights which may be COLD can be on.
         cordons: Nodes that are cordoned or drained.
         routes: Which application requests reach over HTTP, by route prefix.
+        deployed: When applications were deployed last, in seconds since 1970.
         revision: Of what users want (`executors.revisions`): `rankcore deploy --expect` and REST's If-Match take it; "": it is
             not kept here.
     """
@@ -264,12 +270,18 @@ class Status:
     controller_pid: int
     journal: str | None
     deployments: dict[str, DeploymentInfo] = attrs.field(converter=DeploymentInfos)
-    proxies: tuple[ProxyInfo, ...] = ()
+    proxy_infos: tuple[ProxyInfo, ...] = ()
     left_alone: dict[str, str] = attrs.field(factory=dict)
     memory: tuple[NodeMemoryStatus, ...] = ()
     cordons: tuple[CordonedNode, ...] = ()
     revision: str = ""
     routes: dict[str, str] = attrs.field(factory=dict)
+    deployed: dict[str, float] = attrs.field(factory=dict)
+
+    @classmethod
+    def of_nothing(cls, namespace: str) -> "Status":
+        """Where no controller runs."""
+        return cls(namespace=namespace, epoch=0, controller_pid=0, journal=None, deployments={})
 
     def only(self, name: str) -> "Status":
         """The same with the deployments of an application, else with the one deployment that has the name.
@@ -294,4 +306,17 @@ class Status:
         found: dict[str, dict[str, DeploymentInfo]] = {}
         for info in self.deployments.values():
             found.setdefault(info.app_name, {})[info.own_name] = info
-        return {name: ApplicationInfo(name=name, deployments=deployments) for name, deployments in sorted(found.items())}
+        return {
+            name: ApplicationInfo(name=name, deployments=deployments, last_deployed_time_s=self.deployed.get(name, 0.0))
+            for name, deployments in sorted(found.items())
+        }
+
+    @property
+    def proxies(self) -> dict[str, ProxyStatus]:
+        """How proxies are, by the nodes that they are on, as in Ray Serve."""
+        return {each.node_id: ProxyStatus(each.status) for each in self.proxy_infos}
+
+    @property
+    def target_capacity(self) -> float | None:
+        """None, as in Ray Serve where nobody has said which share of all replicas is wanted."""
+        return None

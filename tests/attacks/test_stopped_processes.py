@@ -78,12 +78,12 @@ def test_a_stopped_proxy_is_replaced_on_its_port(serve, port, tmp_path):
     serve.start(http_options={"port": port})
     serve.run(Web.bind(str(tmp_path / "go")), route_prefix="/")
     eventually(lambda: (ask(port) or (0,))[0] == 200, "the route is known")
-    (before,) = serve.status().proxies
+    (before,) = serve.status().proxy_infos
     os.kill(before.pid, signal.SIGSTOP)
     eventually(lambda: (ask(port) or (0,))[0] == 200, "another proxy answers on its port")
     assert not exists(before.pid), "the old one is gone, and not only out of use"
     (after,) = eventually(
-        lambda: (found := serve.status().proxies)[0].pid not in (None, before.pid) and found, "status says so"
+        lambda: (found := serve.status().proxy_infos)[0].pid not in (None, before.pid) and found, "status says so"
     )
     assert (after.port, after.problem) == (before.port, "")
 
@@ -93,7 +93,7 @@ def test_a_stopped_proxy_does_not_hold_up_the_end(serve, port, tmp_path):
 
     serve.start(http_options={"port": port})
     serve.run(Web.bind(str(tmp_path / "go")), route_prefix="/")
-    (proxy,) = serve.status().proxies
+    (proxy,) = serve.status().proxy_infos
     os.kill(proxy.pid, signal.SIGSTOP)
     serve.shutdown(timeout_s=ANSWER_S)
     eventually(lambda: not exists(proxy.pid), "it is gone")
@@ -119,7 +119,7 @@ def test_a_stopped_controller_is_replaced_and_nothing_else_changes(serve, port, 
     (tmp_path / "go").touch()
     asking.join()
     assert answers == [(200, b"waited")]
-    eventually(lambda: [each.pid for each in serve.status().proxies] == [before.proxies[0].pid], "the proxy is the same")
+    eventually(lambda: [each.pid for each in serve.status().proxy_infos] == [before.proxy_infos[0].pid], "it is the same")
 
 
 def test_a_driver_is_told_who_does_not_answer(serve, monkeypatch):

@@ -263,7 +263,7 @@ def test_who_cannot_have_a_place_yet_is_queued_and_what_cannot_be_had_is_refused
 def test_who_dies_in_the_middle_of_a_load_leaves_one_answer_or_one_clear_error(serve, tmp_path, whom):
     application, answer = cold(serve, tmp_path, "m", start_backoff_s=0.05)
     handle = serve.run(application, name="shop", route_prefix="/m")
-    (proxy,) = serve.status().proxies
+    (proxy,) = serve.status().proxy_infos
     hold, came = tmp_path / "hold", []
     hold.touch()
 

@@ -75,7 +75,7 @@ def test_a_proxy_on_a_drained_node_fails_its_health_check_and_serves_on(serve, c
 
     serve.run(Web.bind(str(tmp_path / "go")), route_prefix="/web")
     eventually(lambda: client.ask("/web")[0] == 200, "the route is known")
-    (proxy,) = serve.status().proxies
+    (proxy,) = serve.status().proxy_infos
     serve.drain(proxy.node_id)
     eventually(lambda: client.ask("/-/healthz") == (503, b"the node is drained\n"), "load balancers go elsewhere")
     assert client.ask("/web")[0] == 200
@@ -88,14 +88,16 @@ def test_a_dead_proxy_is_replaced_on_its_port_and_a_dead_controller_is_not_misse
 
     serve.run(Web.bind(str(tmp_path / "go")), route_prefix="/")
     eventually(lambda: client.ask("/")[0] == 200, "the route is known")
-    (before,) = serve.status().proxies
+    (before,) = serve.status().proxy_infos
     os.kill(before.pid, signal.SIGKILL)
     eventually(client.up, "another proxy has its port")
     eventually(lambda: client.ask("/")[0] == 200, "it knows the route")
-    after = eventually(lambda: (found := serve.status().proxies[0]).pid not in (None, before.pid) and found, "status says so")
+    after = eventually(
+        lambda: (found := serve.status().proxy_infos[0]).pid not in (None, before.pid) and found, "status says so"
+    )
     os.kill(serve.status().controller_pid, signal.SIGKILL)
     assert client.ask("/")[0] == 200, "while there is no controller"
-    eventually(lambda: [each.pid for each in serve.status().proxies] == [after.pid], "the next controller has found it")
+    eventually(lambda: [each.pid for each in serve.status().proxy_infos] == [after.pid], "the next controller has found it")
 
 
 def test_what_is_under_way_is_answered_when_all_is_shut_down(serve, client, tmp_path):
@@ -249,14 +251,14 @@ def test_a_port_that_is_anothers_is_said_at_once_and_had_when_it_is_free(serve, 
     eventually(client.up, "the first proxy knows the routes, of which there are none")
     with socket.create_server(("127.0.0.1", ports[1])):
         serve.start(http_options={"port": ports[1]})
-        (proxy,) = serve.status().proxies
+        (proxy,) = serve.status().proxy_infos
         assert proxy.pid is None
         assert proxy.problem.endswith(f"port {ports[1]} of 127.0.0.1 is another process's: choose another port")
         assert proxy.problem in caplog.text
     eventually(Client(ports[1]).up, "the proxy has its port")
     assert not client.up(), "the proxy with the options before has ended"
     serve.start(http_options={"location": "Disabled"})
-    assert serve.status().proxies == ()
+    assert serve.status().proxy_infos == ()
     assert not Client(ports[1]).up()
 
 

@@ -161,6 +161,21 @@ def test_a_scaling_that_is_planned_changes_nothing_and_one_that_is_asked_for_doe
     eventually(lambda: client.is_running() and len(client.get("/api/v1/ranks")) == 3, "three of them run")
 
 
+def test_the_shell_steers_the_cluster_by_the_servers_address(client, monkeypatch, tmp_path):
+    monkeypatch.setenv("RANKCORE_REST_TOKEN", TOKEN)
+    monkeypatch.setenv("RAY_DASHBOARD_ADDRESS", client.address)
+    beside = ("deploy", "tests.ray_rest_apps:app", "--name", "beside")
+    assert shell(*beside, "--dry-run")[0].startswith("new       beside/Echo: 2 would start")
+    assert shell(*beside, "--wait")[1].startswith("beside/Echo HEALTHY, 2 of 2 running")
+    assert "shop/Echo HEALTHY" in " ".join(" ".join(shell("status", "shop")).split()), "others stay"
+    assert shell("scale", "shop/Echo", "3", "-a", client.address)[0].startswith("shop/Echo HEALTHY, 3 of 3")
+    assert [each["name"] for each in json.loads("\n".join(shell("config", "--json")))["applications"]] == ["beside", "shop"]
+    file = tmp_path / "apps.yaml"
+    file.write_text(json.dumps(CONFIG))
+    assert any(line.startswith("deleted   beside/Echo") for line in shell("deploy", str(file), "--wait"))
+    eventually(lambda: list(client.get(APPLICATIONS)["applications"]) == ["shop"], "who is not named is gone")
+
+
 def test_of_two_writers_at_once_one_wins_and_the_other_is_told_which_revision_did(client):
     *_, headers = client.ask("GET", APPLICATIONS)
     configs = [

@@ -82,7 +82,8 @@ LOOK = """
 import json
 from executors import ray_gpu as serve
 status = serve.status()
-print(json.dumps({"epoch": status.epoch, "proxies": [[each.pid, each.problem] for each in status.proxies], "deployments": {
+proxies = getattr(status, "proxy_infos", None) or status.proxies  # the older release has the latter alone
+print(json.dumps({"epoch": status.epoch, "proxies": [[each.pid, each.problem] for each in proxies], "deployments": {
     name: [one.status, one.version, [[each.replica_id, each.state, each.version] for each in one.replicas]]
     for name, one in status.deployments.items()
 }}), flush=True)

@@ -519,6 +519,18 @@ def test_which_memory_weights_may_use_is_stored_and_is_as_by_default_where_it_ca
     assert dict(kept) == {}
 
 
+def test_when_applications_were_deployed_is_stored_and_unknown_where_it_cannot_be_read(kept):
+    store = checkpoint.Checkpoint("ns")
+    assert store.deployed() == {}
+    store.put_deployed({"shop": 1.5})
+    assert checkpoint.Checkpoint("ns").deployed() == {"shop": 1.5}
+    for damaged in (b"{", b"[]", b'{"shop": "x"}'):
+        kept[names.deployed_key("ns")] = damaged
+        assert store.deployed() == {}
+    store.forget_deployed()
+    assert dict(kept) == {}
+
+
 def test_ends_of_controllers_whose_planner_failed_count_for_a_while(kept):
     store = checkpoint.Checkpoint("ns")
     for at in (1.5, 700.0, 20.25):

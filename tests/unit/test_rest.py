@@ -5,7 +5,7 @@ import json
 import re
 import threading
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import attrs
 import pytest
@@ -107,7 +107,7 @@ class Rest:
         scope = {
             "type": "http",
             "method": method,
-            "path": parts.path,
+            "path": unquote(parts.path),
             "raw_path": parts.path.encode(),
             "query_string": parts.query.encode(),
             "root_path": "",
@@ -415,6 +415,22 @@ def test_the_same_again_is_deployed_where_nobody_says_what_is_in_force(deployed)
 
     assert asyncio.run(twice()) == [200, 200]
     assert deployed == [None, None]
+
+
+def test_applications_that_a_config_does_not_name_stay_where_that_is_asked_for(monkeypatch, deployed):
+    asked = []
+    monkeypatch.setattr(api, "deploy_packages", lambda packages, **how: asked.append((how["prune"], how["replace"])) or "r1")
+    monkeypatch.setattr(api, "plan_packages", lambda packages, **how: asked.append((how["prune"], how["replace"])) or ({}, ""))
+    monkeypatch.setattr(endpoints.attrs, "asdict", lambda found: found)
+    rest = Rest()
+
+    async def all_of_them():
+        for query in ("", "?prune=false", "?prune=false&replace=true"):
+            for method, path in (("PUT", APPLICATIONS), ("POST", "/api/v1/plan")):
+                assert (await rest.ask(method, path + query, BODY))[0] == 200
+
+    asyncio.run(all_of_them())
+    assert asked == [(True, False), (True, False), (False, False), (False, False), (False, True), (False, True)]
 
 
 def test_a_writer_is_told_the_revision_that_it_has_brought_itself(monkeypatch, deployed):

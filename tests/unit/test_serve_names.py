@@ -1,6 +1,7 @@
 """Ray Serve's names for what is here: config objects, options of proxies, properties of deployments, statuses, errors."""
 
 import asyncio
+import dataclasses
 
 import pytest
 
@@ -12,8 +13,9 @@ from executors.ray_gpu.declaration import deployment
 from executors.ray_gpu.errors import InvalidCallError, InvalidDeploymentError, OverloadedError, RayExecutorError
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.options import HttpOptions
-from executors.ray_gpu.overview import ApplicationInfo, DeploymentInfo, ReplicaStatus
+from executors.ray_gpu.overview import ApplicationInfo, DeploymentInfo, ReplicaStatus, Status
 from executors.ray_gpu.packing import autoscaling_of, pack, scaling_policy_of
+from executors.ray_gpu.proxies.info import ProxyInfo
 from executors.ray_gpu.proxies.options import chosen
 from executors.ray_gpu.requests.call import Call
 from executors.ray_gpu.requests.handle import DeploymentHandle
@@ -187,12 +189,53 @@ def test_as_many_replicas_as_may_come_to_a_node_and_no_more():
         (["HEALTHY", "UPDATING"], "DEPLOYING"),
         (["UNHEALTHY", "UPDATING"], "UNHEALTHY"),
         (["UNHEALTHY", "DEPLOY_FAILED"], "DEPLOY_FAILED"),
-        (["DELETING", "HEALTHY"], "DELETING"),
+        (["UPSCALING", "HEALTHY"], "RUNNING"),
+        (["DELETING", "HEALTHY"], "RUNNING"),  # a deployment that the application no longer has
+        (["DELETING", "DELETING"], "DELETING"),
     ],
 )
 def test_an_application_is_as_its_deployments_are(statuses, status):
     deployments = {f"d{number}": info(DeploymentStatus(each)) for number, each in enumerate(statuses)}
     assert ApplicationInfo(name="app", deployments=deployments).status == status
+
+
+def test_status_has_the_attributes_of_ray_serves_with_its_words():
+    from ray.serve._private.common import DeploymentStatusTrigger
+    from ray.serve.schema import ApplicationStatusOverview, DeploymentStatusOverview, ProxyStatus, ServeStatus
+
+    def up(node_id, pid, problem=""):
+        return ProxyInfo(node_id, "127.0.0.1", 8000, None, pid, problem)
+
+    found = Status(
+        namespace="n",
+        epoch=1,
+        controller_pid=1,
+        journal=None,
+        deployments={"app/m": info(DeploymentStatus.HEALTHY)},
+        proxy_infos=(up("a", 7), up("b", None), up("c", None, "port in use")),
+        deployed={"app": 1_790_000_000.5},
+    )
+    application = found.applications["app"]
+    for ours, theirs in (
+        (found, ServeStatus),
+        (application, ApplicationStatusOverview),
+        (application.deployments["m"], DeploymentStatusOverview),
+    ):
+        assert {each.name for each in dataclasses.fields(theirs)} <= set(dir(ours))
+    assert found.proxies == {"a": ProxyStatus.HEALTHY, "b": ProxyStatus.STARTING, "c": ProxyStatus.UNHEALTHY}
+    assert application.last_deployed_time_s == 1_790_000_000.5
+    assert found.target_capacity is None
+    triggers = {info(each).status_trigger for each in DeploymentStatus}
+    assert triggers <= {each.value for each in DeploymentStatusTrigger}
+
+
+def test_where_no_controller_runs_status_is_empty(monkeypatch):
+    from executors.ray_gpu import api, connection
+
+    monkeypatch.setattr(connection, "connect", lambda **_: None)
+    monkeypatch.setattr(connection, "is_there", lambda namespace: False)
+    found = api.status()
+    assert (found.applications, found.proxies, found.epoch) == ({}, {}, 0)
 
 
 def info(status, replicas=(), message=""):

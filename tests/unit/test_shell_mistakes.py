@@ -64,10 +64,10 @@ def test_an_option_that_is_said_twice_is_refused(monkeypatch):
     assert "expected max_surge=VALUE once" in found.stderr
 
 
-def test_what_another_writer_has_deleted_meanwhile_is_said_to_be_gone(monkeypatch, capsys):
+def test_what_another_writer_has_deleted_meanwhile_is_said_to_be_gone(capsys):
     nothing = SimpleNamespace(deployments={})
-    monkeypatch.setattr(deploy, "_api", lambda: SimpleNamespace(status=lambda **_: nothing))
-    deploy._tell((SimpleNamespace(spec=SimpleNamespace(name="a/M")),), False, True, "n")
+    way = deploy.Wanted(plan=None, take=None, names=lambda _: ["a/M"], status=lambda: nothing)
+    deploy._tell(way, False, True)
     assert capsys.readouterr().out == "a/M  gone\n"
 
 

@@ -4,11 +4,12 @@ from typing import Annotated
 
 import typer
 
-from executors.cli.backends import Address, Backend, Executor, choose
+from executors.cli.backends import Address, Backend, Executor, Named, choose, meant_once
 
 
 def config(
     name: Annotated[str | None, typer.Argument(metavar="APP", help="Only this application.", show_default=False)] = None,
+    named: Named = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, in place of YAML.")] = False,
     namespace: Annotated[str | None, typer.Option(help="Of the controller. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
     address: Address = None,
@@ -29,4 +30,4 @@ def config(
     choose(executor, address)
     from executors.cli.config import config
 
-    config(name, as_json, namespace, executor)
+    config(meant_once(name, named), as_json, namespace, executor)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from executors.cli.backends import Address, choose_cluster
+from executors.cli.backends import Address, Backend, choose
 
 
 def deploy(
@@ -93,7 +93,7 @@ def deploy(
     Exit status: 0 taken (with --wait: and healthy), 1 it did not come up or another writer came first, 2 bad input, or there is
     no cluster.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
-    choose_cluster(address)
+    choose(Backend.RAY, address)
     from executors.cli.deploy import DeployAsked, deploy
     from executors.cli.run_options import args_of, environment_of
 

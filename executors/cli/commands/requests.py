@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from executors.cli.backends import Address, AsJson, Namespace, choose_cluster
+from executors.cli.backends import Address, AsJson, Backend, Namespace, choose
 
 
 def requests(
@@ -26,7 +26,7 @@ def requests(
 
     Exit status: 0 printed, 2 nothing runs, or nothing has that name.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
-    choose_cluster(address)
+    choose(Backend.RAY, address)
     from executors.cli.requests import requests
 
     requests(name, older_s, namespace, as_json)
@@ -49,7 +49,7 @@ def cancel(
 
     Exit status: 0 ended, 2 there is no such call any more, or the replica does not answer.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
-    choose_cluster(address)
+    choose(Backend.RAY, address)
     from executors.cli.requests import cancel
 
     cancel(request, reason, namespace)

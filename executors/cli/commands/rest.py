@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from executors.cli.backends import Address, choose_cluster
+from executors.cli.backends import RayAddress, choose_cluster
 
 
 def rest(
@@ -21,7 +21,7 @@ def rest(
     key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its private key, likewise.", show_default=False)] = None,
     stop: Annotated[bool, typer.Option("--stop", help="End the REST server; what runs goes on.")] = False,
     namespace: Annotated[str | None, typer.Option(help="Of the controller. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
-    address: Address = None,
+    address: RayAddress = None,
 ) -> None:
     """Serve REST on the head node of a running Ray cluster: Ray Serve's paths, and ours under /api/v1/.
 

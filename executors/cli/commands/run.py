@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from executors.cli.backends import Address, Backend, choose_cluster, default_namespace
+from executors.cli.backends import Backend, RayAddress, choose_cluster, default_namespace
 
 
 def _node(text: str) -> str:
@@ -36,9 +36,14 @@ def run(
         Path | None,
         typer.Option(metavar="FILE", help="Write every event, command and note, for `rankcore replay`; go on where one ends."),
     ] = None,
-    detach: Annotated[
-        bool, typer.Option(help="Return when it is healthy, and leave it running in the cluster; ray only.")
-    ] = False,
+    blocking: Annotated[
+        bool,
+        typer.Option(
+            "--blocking/--non-blocking",
+            help="Stay until Ctrl-C, and stop it then; or return when it is healthy, and leave it running (ray only).",
+        ),
+    ] = True,
+    detach: Annotated[bool, typer.Option("--detach", help="The same as --non-blocking.")] = False,
     replace: Annotated[
         bool, typer.Option(help="Replace deployments of other classes that have the same names in this application; ray only.")
     ] = False,
@@ -47,7 +52,7 @@ def run(
         typer.Option(metavar="/PATH", help="Serve HTTP under this path; / for a class with @ingress; ray only."),
     ] = None,
     http_port: Annotated[int | None, typer.Option(metavar="PORT", help="For HTTP, instead of 8000; ray only.")] = None,
-    address: Address = None,
+    address: RayAddress = None,
     name: Annotated[
         str | None,
         typer.Option(help="Of the application, which replaces the one that has it. [default: MODULE:APP; local: default]"),
@@ -114,13 +119,14 @@ def run(
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     from executors.cli.run_options import app_dir_first, args_of, environment_of
 
+    detach = detach or not blocking
     args = args_of(arguments or ())
     app_dir_first(app_dir)
     environment = environment_of(runtime_env, runtime_env_json, working_dir)
     if executor is Backend.LOCAL:
         if detach or replace:
             raise typer.BadParameter(
-                "--detach and --replace are for --executor ray: the controller of local replicas is this command"
+                "--non-blocking and --replace are for --executor ray: the controller of local replicas is this command"
             )
         if route_prefix is not None or http_port is not None:
             raise typer.BadParameter("--route-prefix and --http-port are for --executor ray: local replicas take no requests")
@@ -132,7 +138,7 @@ def run(
     if nodes:
         raise typer.BadParameter("--node is for --executor local: the nodes of a cluster are those that Ray has")
     if reload and detach:
-        raise typer.BadParameter("--reload is for a command that stays: leave --detach out")
+        raise typer.BadParameter("--reload is for a command that stays: leave --non-blocking and --detach out")
     if reload and environment is not None and "working_dir" in environment:
         raise typer.BadParameter("--reload cannot be had with a working_dir: replicas have the copy that was uploaded")
     choose_cluster(address)

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from executors.cli.backends import Address, AsJson, Namespace, choose_cluster
+from executors.cli.backends import AsJson, Namespace, RayAddress, choose_cluster
 
 
 def start(
@@ -18,8 +18,12 @@ def start(
         list[str] | None,
         typer.Option(metavar="PATH", help="Import path of a function that adds a service; repeatable.", show_default=False),
     ] = None,
+    grpc_enable_reflection: Annotated[
+        bool,
+        typer.Option("--grpc-enable-reflection/--grpc-disable-reflection", help="Whether gRPC tells which services it has."),
+    ] = True,
     namespace: Namespace = None,
-    address: Address = None,
+    address: RayAddress = None,
     as_json: AsJson = False,
 ) -> None:
     """Start the controller and its proxies on a running Ray cluster, where they do not run yet; else serve as is said here.
@@ -37,5 +41,11 @@ def start(
     from executors.cli.start import start
 
     http: dict[str, Any] = {"host": http_host, "port": http_port, "location": proxy_location}
-    grpc = {"port": grpc_port, "servicer_functions": grpc_servicer_functions} if grpc_servicer_functions else None
+    grpc: dict[str, Any] | None = None  # without a service there is none
+    if grpc_servicer_functions:
+        grpc = {
+            "port": grpc_port,
+            "servicer_functions": grpc_servicer_functions,
+            "enable_reflection": grpc_enable_reflection,
+        }
     start(http, grpc, namespace, as_json)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from executors.cli.backends import Address, Backend, choose, default_namespace
+from executors.cli.backends import Address, Backend, Named, choose, default_namespace, meant_once
 
 
 def status(
@@ -12,6 +12,7 @@ def status(
         str | None,
         typer.Argument(metavar="NAME", help="Only this application or deployment, APP/DEPLOYMENT.", show_default=False),
     ] = None,
+    named: Named = None,
     executor: Annotated[
         Backend, typer.Option(help="Where to look: on Ray, or at the processes of this machine.")
     ] = Backend.RAY,
@@ -41,6 +42,7 @@ def status(
 
     Exit status: 0 shown, 2 nothing runs or it cannot be reached, or nothing has that name.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
+    name = meant_once(name, named)
     choose(executor, address)
     if executor is Backend.LOCAL and not watch:
         from executors.cli.status_local import status_locally

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from executors.cli.backends import Address, choose_cluster
+from executors.cli.backends import RayAddress, choose_cluster
 
 
 def where(
@@ -13,7 +13,7 @@ def where(
     ] = None,
     namespace: Annotated[str | None, typer.Option(help="Of the controller. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
-    address: Address = None,
+    address: RayAddress = None,
 ) -> None:
     """The same as `rankcore status`, which is the word for it; this one goes with the next release.
 

@@ -20,3 +20,8 @@ class ProxyInfo:
     grpc_port: int | None
     pid: int | None
     problem: str = ""
+
+    @property
+    def status(self) -> str:
+        """How it is, in the words of Ray Serve."""
+        return "HEALTHY" if self.pid is not None else "UNHEALTHY" if self.problem else "STARTING"

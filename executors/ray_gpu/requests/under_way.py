@@ -14,7 +14,7 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from executors.ray_gpu import names
-from executors.ray_gpu.api import status
+from executors.ray_gpu.api import running_status
 from executors.ray_gpu.errors import InvalidCallError, NoAnswerError, UnknownNameError
 from executors.ray_gpu.overview import DeploymentInfo, Status
 
@@ -69,7 +69,7 @@ def requests_under_way(name: str | None = None, *, namespace: str | None = None)
         NotRunningError: There is no controller.
         UnknownNameError: Nothing has the name.
     """
-    found = status(namespace=namespace)
+    found = running_status(namespace)
     return calls_in(found if name is None else found.only(name))
 
 
@@ -107,7 +107,7 @@ def cancel_request(request: str, *, reason: str = CANCELLED, namespace: str | No
         NoAnswerError: The replica does not answer.
     """
     replica_id, key, call_id = _parts(request)
-    found = status(namespace=namespace)
+    found = running_status(namespace)
     there = {each: actor_name for _, each, actor_name in replica_actors(found.deployments.values())}
     try:
         actor = _actor(there.get(replica_id, ""), found.namespace)

@@ -93,6 +93,13 @@ class ServeQuery(Struct, forbid_unknown_fields=True):
     api_type: str | None = None
 
 
+class ChangeQuery(Struct, forbid_unknown_fields=True):
+    """Whether applications that a config does not name go, and whether deployments of other classes may be replaced."""
+
+    prune: bool = True
+    replace: bool = False
+
+
 class RanksQuery(Struct, forbid_unknown_fields=True):
     """Only of this application, or of this deployment of it."""
 

@@ -107,7 +107,7 @@ async def _serve_details(asked: RestRequest) -> Response:
 
 
 async def _put(asked: RestRequest) -> Response:
-    revision = await asked.writer.put(asked.body, revision_in(asked.request.headers.get("if-match")))
+    revision = await asked.writer.put(asked.body, asked.query, revision_in(asked.request.headers.get("if-match")))
     return answered({}, etag=etag(revision))
 
 
@@ -204,12 +204,13 @@ async def _cancel(asked: RestRequest) -> Response:
 
 async def _nodes(asked: RestRequest) -> Response:
     status = (await asked.view.look()).status
-    found = {each: [attrs.asdict(item) for item in getattr(status, each)] for each in ("cordons", "memory", "proxies")}
+    shown: dict[str, tuple[Any, ...]] = {"cordons": status.cordons, "memory": status.memory, "proxies": status.proxy_infos}
+    found = {what: [attrs.asdict(each) for each in items] for what, items in shown.items()}
     return answered(found, etag=etag(status.revision))
 
 
 async def _plan(asked: RestRequest) -> Response:
-    planned, revision = await asked.writer.plan(asked.body)
+    planned, revision = await asked.writer.plan(asked.body, asked.query)
     return answered(attrs.asdict(planned), etag=etag(revision))
 
 
@@ -334,7 +335,9 @@ DEPLOYMENT = "/api/v1/applications/{application_name}/deployments/{deployment_na
 ENDPOINTS: tuple[RestEndpoint, ...] = (
     RestEndpoint("GET", "/api/ray/version", _version, "Ray's version, which Serve's CLI asks for"),
     RestEndpoint("GET", APPLICATIONS, _serve_details, "What runs, as Ray Serve says it", query=bodies.ServeQuery),
-    RestEndpoint("PUT", APPLICATIONS, _put, "Bring all applications to a config; others go", dict, checks=False),
+    RestEndpoint(
+        "PUT", APPLICATIONS, _put, "Bring all applications to a config; others go", dict, bodies.ChangeQuery, checks=False
+    ),
     RestEndpoint("DELETE", APPLICATIONS, _end_all, "Delete all applications, and end the controller"),
     *(
         RestEndpoint("POST", f"{DEPLOYMENT}/{verb}", partial(_of_deployment, verb), f"{verb} a deployment", body)
@@ -355,7 +358,9 @@ ENDPOINTS: tuple[RestEndpoint, ...] = (
         query=bodies.DefragmentationQuery,
     ),
     RestEndpoint("GET", "/api/v1/nodes", _nodes, "Nodes that are cordoned, memory for weights, proxies"),
-    RestEndpoint("POST", "/api/v1/plan", _plan, "What a config would bring; nothing changes", dict, checks=False),
+    RestEndpoint(
+        "POST", "/api/v1/plan", _plan, "What a config would bring; nothing changes", dict, bodies.ChangeQuery, checks=False
+    ),
     RestEndpoint("GET", "/api/v1/journal", _journal, "Lines of the journal", query=bodies.JournalQuery),
     RestEndpoint("GET", "/api/v1/notes", _notes, "Notes as they come, as server-sent events", query=bodies.NotesQuery),
     *(RestEndpoint("GET", path, _page, "The live page; it asks for the token itself") for path in PAGES),

@@ -45,14 +45,20 @@ def details(seen: ClusterSeen, api_type: str | None = None) -> dict[str, Any]:
         if api_type in (None, source):
             prefix = prefixes.get(seen.ingress.applications.get(name, ""))
             found[name] = application_details(
-                name, application.deployments.values(), prefix, configs.get(name), source, name in scale_themselves
+                name,
+                application.deployments.values(),
+                prefix,
+                configs.get(name),
+                source,
+                name in scale_themselves,
+                application.last_deployed_time_s,
             )
     options = seen.proxies
     return {
         "controller_info": {"node_id": seen.node_id, "actor_name": names.CONTROLLER},
         "proxy_location": options.http.location if options is not None else None,
         "http_options": {"host": options.http.host, "port": options.http.port} if options is not None else None,
-        "proxies": {each.node_id: proxy_details(each) for each in status.proxies},
+        "proxies": {each.node_id: proxy_details(each) for each in status.proxy_infos},
         "applications": found,
         "target_capacity": seen.config.get("target_capacity"),
     }
@@ -74,6 +80,7 @@ def application_details(
     config: dict[str, Any] | None,
     source: str,
     scales_itself: bool,
+    deployed_at: float,
 ) -> dict[str, Any]:
     """One application; `scales_itself`: a deployment of it does, so that its number is not for others to set."""
     deployments = list(deployments)
@@ -83,7 +90,7 @@ def application_details(
         "docs_path": None,
         "status": application_status({each.status for each in deployments}),
         "message": "; ".join(f"{each.own_name}: {each.message}" for each in deployments if each.message),
-        "last_deployed_time_s": 0.0,
+        "last_deployed_time_s": deployed_at,
         "deployed_app_config": config,
         "source": source,
         "deployments": {each.own_name: deployment_details(each) for each in deployments},
@@ -119,8 +126,7 @@ def _replica(replica: ReplicaStatus, info: DeploymentInfo) -> dict[str, Any]:
 
 def proxy_details(proxy: ProxyInfo) -> dict[str, Any]:
     """One proxy."""
-    status = "HEALTHY" if proxy.pid is not None else "UNHEALTHY" if proxy.problem else "STARTING"
-    return {"node_id": proxy.node_id, "status": status, "actor_name": names.proxy_name(proxy.node_id)}
+    return {"node_id": proxy.node_id, "status": proxy.status, "actor_name": names.proxy_name(proxy.node_id)}
 
 
 def as_bytes(seen: ClusterSeen) -> bytes:

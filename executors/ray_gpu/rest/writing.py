@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
+import msgspec
+
 from executors.apps import packing
 from executors.apps.file import AppsFile
 from executors.ray_gpu import api, changing
@@ -91,8 +93,9 @@ class Writer:
         """
         return await _in_time(self._begun(self._through(partial(what, *args, self.namespace))))
 
-    async def put(self, raw: bytes, expected: str | None) -> str:
-        """Bring all applications to what a body says; those that it does not name go. Returns the revision.
+    async def put(self, raw: bytes, how: bodies.ChangeQuery, expected: str | None) -> str:
+        """Bring all applications to what a body says; those that it does not name go, unless `how` says otherwise.
+        Returns the revision.
 
         The same body as the last one, of which everything is still in force, is answered at once: a client that has not waited
         for the answer sends it again.
@@ -107,17 +110,18 @@ class Writer:
         file = packing.of_data(_data(raw), SOURCE)
         of_proxies = packing.of_proxies(file)
         arrived = self._written
-        if expected is None and (in_force := await self._again(raw)) is not None:
+        sent = raw if how == bodies.ChangeQuery() else raw + msgspec.json.encode(how)  # what makes a request another one
+        if expected is None and (in_force := await self._again(sent)) is not None:
             return in_force
         packages = await self._built(raw, file)
 
         def deploy() -> str | None:
-            how: dict[str, Any] = {**of_proxies, "expected": expected}
-            done = partial(api.deploy_packages, packages, wait=False, prune=True, namespace=self.namespace, **how)
+            asked: dict[str, Any] = {**of_proxies, "expected": expected, "prune": how.prune, "replace": how.replace}
+            done = partial(api.deploy_packages, packages, wait=False, **asked, namespace=self.namespace)
             return packing.placed(file, packages, done)
 
         await self._alone()
-        return await _in_time(self._begun(self._put(raw, expected, arrived, deploy)))
+        return await _in_time(self._begun(self._put(sent, expected, arrived, deploy)))
 
     async def _put(self, raw: bytes, expected: str | None, arrived: int, deploy: Callable[[], str | None]) -> str:
         """The rest of it, which goes on where nobody waits for it; `_one_config` is held, and is let go here."""
@@ -172,7 +176,7 @@ class Writer:
         except NotRunningError:
             return None
 
-    async def plan(self, raw: bytes) -> tuple[ClusterPlan, str]:
+    async def plan(self, raw: bytes, how: bodies.ChangeQuery) -> tuple[ClusterPlan, str]:
         """What `put` would bring, and the revision for which that holds; nothing changes.
 
         Raises:
@@ -183,7 +187,7 @@ class Writer:
         packages = await self._built(raw, file)
 
         def plan() -> tuple[ClusterPlan, str | None]:
-            planned = partial(api.plan_packages, packages, replace=False, prune=True, namespace=self.namespace, **outside)
+            planned = partial(api.plan_packages, packages, **msgspec.to_builtins(how), namespace=self.namespace, **outside)
             return packing.placed(file, packages, planned)
 
         self._check_room(len(self._going) - len(self._builds))
