@@ -8,11 +8,14 @@ from rankcore.draft import NEVER, Draft
 from rankcore.frozen import PMap
 from rankcore.lifecycle import Milestone
 from rankcore.rules import stall
-from rankcore.values import DELETED, DELETING, HEALTHY, RECOVERING, ReplicaId
+from rankcore.values import DELETED, DELETING, DEPLOY_FAILED, HEALTHY, RECOVERING, ReplicaId
 
 
 def is_at_rest(draft: Draft) -> bool:
-    """Whether exactly N serve and run the current generation, no slot kept, and an eviction, if any, waits for room."""
+    """Whether exactly N serve and run the current generation, no slot kept, and an eviction, if any, waits for room.
+
+    What was given up is not waited for: who serves then runs what was healthy last, for as long as it takes to mend it.
+    """
     target, rollout = draft.spec.target_replicas, draft.rollout
     if draft.available != target or len(draft.slots) != target or len(draft.replicas) - rollout.surging.size != target:
         return False
@@ -20,7 +23,8 @@ def is_at_rest(draft: Draft) -> bool:
         return False
     if draft.evictions.ranks.size and (rollout.arrived.size or rollout.stoppable.size != rollout.surging.size):
         return False
-    return not draft.bundles.misfits.size and not rollout.running.size and not draft.vacant.size
+    rolling = rollout.running.size and draft.status is not DEPLOY_FAILED
+    return not draft.bundles.misfits.size and not rolling and not draft.vacant.size
 
 
 def _is_on_trial(draft: Draft) -> bool:
@@ -32,7 +36,8 @@ def _is_on_trial(draft: Draft) -> bool:
 
 def conclude(draft: Draft, at_rest: bool) -> None:
     """Close the step: status, routes, wake-up."""
-    _conclude_status(draft, at_rest and not draft.evictions.ranks.size and not draft.rollout.surging.size)
+    unsettled = draft.evictions.ranks.size or draft.rollout.surging.size or draft.rollout.running.size
+    _conclude_status(draft, at_rest and not unsettled)
     stall.watch(draft)
     if draft.routes_added or draft.routes_removed or not draft.recovery.routes_complete:
         _publish_routes(draft)

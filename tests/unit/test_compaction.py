@@ -272,3 +272,20 @@ def test_who_is_told_an_unknown_user_config_with_its_move_waits_until_the_budget
     assert d.sent(ReconfigureReplica) == []
     d.settle()
     assert (d.status, sorted(d.ranks.values())) == (DeploymentStatus.HEALTHY, [0, 1, 2])
+
+
+@pytest.mark.parametrize("victims", ["any", "newest"])
+def test_gaps_are_closed_among_those_that_serve_on_after_a_version_was_given_up(victims: str) -> None:
+    """R8: nobody knows when that is mended, and until then a rank would be beyond the world size."""
+    d = Deployment.running(4, nodes=("n0", "n1"), max_start_failures=1, max_unavailable=1, victims=victims)
+    d.change(version="2")
+    d.settle(except_for=["llm#1.4"])
+    d.start_fails("llm#1.4")
+    d.settle()
+    assert (d.status, sorted(d.ranks.values())) == (DeploymentStatus.DEPLOY_FAILED, [0, 1, 2, 3])
+    d.forget()
+    d.resize(2)
+    d.settle()
+    assert (d.status, sorted(d.ranks.values())) == (DeploymentStatus.DEPLOY_FAILED, [0, 1])
+    assert sum(told[0] == 0 for told in moves(d).values()) == 1
+    assert d.sent(StartReplica) == []
