@@ -10,7 +10,7 @@ import attrs
 import ray
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
-from executors.loading import LoadError, arguments_for, load_object, name_of
+from executors.loading import LoadError, arguments_for, in_users_code, load_object, name_of
 from executors.ray_gpu.api import RunTarget, packages_of
 from executors.ray_gpu.applications import in_order
 from executors.ray_gpu.declaration import OWN_OPTIONS, ROUTING_OPTIONS, SPEC_OPTIONS, Application, Deployment
@@ -148,7 +148,7 @@ def _with_colon(import_path: str) -> str:
 
 def _called(builder: Any, args: Mapping[str, Any]) -> Any:
     try:
-        return builder(*arguments_for(builder, args))
+        return in_users_code(lambda: builder(*arguments_for(builder, args)))
     except LoadError as error:
         raise BuildError(("args",), str(error)) from error
     except (Exception, SystemExit) as error:  # whatever the user's code raises
