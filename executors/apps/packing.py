@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from executors.apps.file import AppsFile, checked
+from executors.apps.file import GRPC_SERVICES, AppsFile, checked
 from executors.ray_gpu.building import OPTIONS, BuildError, WantedApplication, built
 from executors.ray_gpu.environment import known_fields
 from executors.ray_gpu.errors import InvalidDeploymentError
@@ -53,12 +53,19 @@ def of_proxies(file: AppsFile) -> dict[str, Any]:
     """
     http, grpc = file.config.http, file.config.grpc
     _checked(file, HttpOptions, http, "http_options")
-    _checked(file, GrpcOptions, grpc, "grpc_options")
+    # Also where no service is named, so that these options have no effect.
+    _checked(file, GrpcOptions, grpc or _with_a_service(file.config.grpc_options), "grpc_options")
     try:
         logging = logging_config_of(file.config.logging_config)
     except InvalidDeploymentError as error:
         raise file.problem(_place_of(file, LOGGING, str(error)), str(error)) from None
     return {"http_options": http, "grpc_options": grpc, "logging_config": logging}
+
+
+def _with_a_service(said: dict[str, Any] | None) -> dict[str, Any] | None:
+    if not said:
+        return None
+    return {**{key: value for key, value in said.items() if key not in GRPC_SERVICES}, GRPC_SERVICES[1]: ["a.b"]}
 
 
 def _checked(file: AppsFile, kind: type[HttpOptions] | type[GrpcOptions], said: dict[str, Any] | None, block: str) -> None:
@@ -135,6 +142,9 @@ def placed(file: AppsFile, packages: tuple[Package, ...], act: Callable[[], T]) 
             raise file.problem(
                 (block, *(("port",) if "port" in (getattr(file.config, block) or {}) else ())), str(error)
             ) from None
+        if str(error).startswith("gRPC servicer function"):
+            keys = [each for each in GRPC_SERVICES if each in (file.config.grpc_options or {})]
+            raise file.problem(("grpc_options", *keys), str(error)) from None
         names = [each.name for each in file.config.applications]
         for package in packages:
             place = "applications", names.index(package.code.app_name)

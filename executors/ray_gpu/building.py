@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 import ray
-from ray.exceptions import GetTimeoutError, RayError, RayTaskError
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError, RuntimeEnvSetupError
 
 from executors.loading import LoadError, arguments_for, in_users_code, load_object, name_of
 from executors.ray_gpu.api import RunTarget, packages_of
@@ -101,8 +101,10 @@ def built(
         if isinstance(error.cause, BuildError):
             raise error.cause from None
         raise BuildError(("import_path",), f"{wanted.import_path} cannot be built: {error.cause or error}") from error
-    except (RayError, ValueError, TypeError) as error:  # the environment cannot be made, or is none
+    except (RuntimeEnvSetupError, ValueError, TypeError) as error:  # the environment cannot be made, or is none
         raise BuildError(("runtime_env",), " ".join(str(error).split())) from None
+    except RayError as error:
+        raise BuildError(("import_path",), f"{wanted.import_path}: {' '.join(str(error).split())}") from None
     return found
 
 
