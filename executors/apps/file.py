@@ -111,7 +111,7 @@ class AppsFile:
     def problem(self, keys: KeyPath, text: str) -> ScenarioError:
         """What is wrong at a place of it, in one line."""
         if self._lines is None:
-            return ScenarioError(f"{path_text(keys)}: {text}" if keys else f"{self._source}: {text}")
+            return ScenarioError.of(text, path_text(keys) if keys else self._source)
         return ScenarioError.at(text, self._source, self._lines.line_of(keys), keys or None)
 
     def within(self, keys: KeyPath, text: str) -> KeyPath:
