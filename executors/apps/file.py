@@ -105,7 +105,7 @@ class AppsFile:
         Raises:
             ScenarioError: It cannot be read, or is of another form.
         """
-        data, lines = parse(read_text(path), str(path), "list of applications")
+        data, lines = parse(read_text(path, "file of applications"), str(path), "list of applications")
         return cls(data, str(path), lines)
 
     def problem(self, keys: KeyPath, text: str) -> ScenarioError:
