@@ -4,11 +4,14 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from executors.ray_gpu.declaration import Application, Deployment
 from executors.shadowing import hidden, warning_of
+
+T = TypeVar("T")
 
 ARGS_VARIABLE = "RANKCORE_APPLICATION_ARGS"
 """Of local replicas: what a function that returns their application is called with, as JSON."""
@@ -114,9 +117,15 @@ def _import(place: str) -> Any:
     return _guarded(place, lambda: importlib.import_module(path.stem))
 
 
+def in_users_code(act: Callable[[], T]) -> T:
+    """What it returns. What it prints is for people: standard output is for what a command was asked for."""
+    with redirect_stdout(sys.stderr):
+        return act()
+
+
 def _guarded(place: str, act: Callable[[], Any]) -> Any:
     try:
-        return act()
+        return in_users_code(act)
     except ModuleNotFoundError as error:
         if error.name == place:
             raise LoadError(f"there is no module {place!r} here or among the installed ones") from error

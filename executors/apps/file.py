@@ -114,13 +114,13 @@ class AppsFile:
         Raises:
             ScenarioError: It cannot be read, or is of another form.
         """
-        data, lines = parse(read_text(path), str(path), "list of applications")
+        data, lines = parse(read_text(path, "file of applications"), str(path), "list of applications")
         return cls(data, str(path), lines)
 
     def problem(self, keys: KeyPath, text: str) -> ScenarioError:
         """What is wrong at a place of it, in one line."""
         if self._lines is None:
-            return ScenarioError(f"{path_text(keys)}: {text}" if keys else f"{self._source}: {text}")
+            return ScenarioError.of(text, path_text(keys) if keys else self._source)
         return ScenarioError.at(text, self._source, self._lines.line_of(keys), keys or None)
 
     def within(self, keys: KeyPath, text: str) -> KeyPath:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from executors.apps.file import AppsFile, checked
+from executors.apps.file import GRPC_SERVICES, AppsFile, checked
 from executors.ray_gpu.api import share_in_force
 from executors.ray_gpu.building import OPTIONS, BuildError, WantedApplication, built
 from executors.ray_gpu.capacity import Capacity, grows
@@ -59,7 +59,8 @@ def of_proxies(file: AppsFile) -> dict[str, Any]:
     """
     http, grpc = file.config.http, file.config.grpc
     _checked(file, HttpOptions, http, "http_options")
-    _checked(file, GrpcOptions, grpc, "grpc_options")
+    # Also where no service is named, so that these options have no effect.
+    _checked(file, GrpcOptions, grpc or _with_a_service(file.config.grpc_options), "grpc_options")
     try:
         logging = logging_config_of(file.config.logging_config)
     except InvalidDeploymentError as error:
@@ -83,6 +84,12 @@ def of_plan(file: AppsFile) -> dict[str, Any]:
         ScenarioError: As `read`.
     """
     return {key: value for key, value in of_proxies(file).items() if key not in (LOGGING, TRACING, CONTROLLER)}
+
+
+def _with_a_service(said: dict[str, Any] | None) -> dict[str, Any] | None:
+    if not said:
+        return None
+    return {**{key: value for key, value in said.items() if key not in GRPC_SERVICES}, GRPC_SERVICES[1]: ["a.b"]}
 
 
 def _checked(file: AppsFile, kind: type[HttpOptions] | type[GrpcOptions], said: dict[str, Any] | None, block: str) -> None:
@@ -174,6 +181,9 @@ def placed(file: AppsFile, packages: tuple[Package, ...], act: Callable[[], T]) 
             raise file.problem(
                 (block, *(("port",) if "port" in (getattr(file.config, block) or {}) else ())), str(error)
             ) from None
+        if str(error).startswith("gRPC servicer function"):
+            keys = [each for each in GRPC_SERVICES if each in (file.config.grpc_options or {})]
+            raise file.problem(("grpc_options", *keys), str(error)) from None
         names = [each.name for each in file.config.applications]
         for package in packages:
             place = "applications", names.index(package.code.app_name)

@@ -225,4 +225,4 @@ def _be_connected(runtime_env: Mapping[str, Any] | None = None) -> None:
     """A cluster that this process started would end with it."""
     from executors.ray_gpu.connection import connect
 
-    connect(start=False, runtime_env=runtime_env)
+    connect(start=False, runtime_env=runtime_env, shows_logs=False)  # standard output is for plan and status

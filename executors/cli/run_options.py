@@ -54,7 +54,7 @@ def _read(file: Path | None, text: str | None) -> dict[str, Any]:
 
     source = "--runtime-env-json" if file is None else str(file)
     try:
-        found, _ = parse(read_text(file) if file is not None else str(text), source)
+        found, _ = parse(read_text(file, "runtime environment") if file is not None else str(text), source)
     except ScenarioError as error:
         end(str(error), BAD_INPUT)
     if not isinstance(found, dict):

@@ -121,7 +121,8 @@ class Answers:
 
     def delete(self) -> None:
         """The command that runs it ends it, as by Ctrl-C there: once this is answered."""
-        signal.raise_signal(signal.SIGINT)
+        ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # as for what a script starts in the background
+        signal.raise_signal(signal.SIGTERM if ignored else signal.SIGINT)
 
     def change(self, fields: operations.Fields, stop_first: list[ReplicaId]) -> None:
         """Other fields of the spec; who is to be stopped first by a downscale."""

@@ -365,7 +365,8 @@ class Controller:
 def undisturbed() -> Iterator[None]:
     """Signals that ask for an end wait until this is over: no step is left half done, no new process is lost sight of."""
     came: list[int] = []
-    before = {number: signal.signal(number, lambda number, _: came.append(number)) for number in ENDING}
+    heard = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, lambda number, _: came.append(number)) for number in heard}
     try:
         yield
     finally:

@@ -376,11 +376,11 @@ def plan_packages(
     except (VersionMismatchError, NoAnswerError):
         raise
     except NotRunningError:  # nothing is deployed yet
-        ProxyOptions().asked(http_options, grpc_options)
+        _wanted_outside(None, http_options, grpc_options, None)
         nothing = recover_cluster((), (), at=0.0, epoch=1).state
         return plan_cluster(nothing, wanted_of(packages, prune, 0.0)), revision_of(nothing)
     revision = ask(controller, "revision") if hasattr(controller, "revision") else None  # read first: what follows is as new
-    (ask(controller, "proxy_options") or ProxyOptions()).asked(http_options, grpc_options)
+    _wanted_outside(ask(controller, "proxy_options"), http_options, grpc_options, None)
     found: ClusterPlan = ask(controller, "plan", packages, replace, prune)
     return found, revision
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import attrs
 import ray
-from ray.exceptions import GetTimeoutError, RayError, RayTaskError
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError, RuntimeEnvSetupError
 
-from executors.loading import LoadError, arguments_for, load_object, name_of
+from executors.loading import LoadError, arguments_for, in_users_code, load_object, name_of
 from executors.ray_gpu.api import RunTarget, packages_of
 from executors.ray_gpu.applications import in_order
 from executors.ray_gpu.capacity import Capacity
@@ -107,8 +107,10 @@ def built(
         if isinstance(error.cause, BuildError):
             raise error.cause from None
         raise BuildError(("import_path",), f"{wanted.import_path} cannot be built: {error.cause or error}") from error
-    except (RayError, ValueError, TypeError) as error:  # the environment cannot be made, or is none
+    except (RuntimeEnvSetupError, ValueError, TypeError) as error:  # the environment cannot be made, or is none
         raise BuildError(("runtime_env",), " ".join(str(error).split())) from None
+    except RayError as error:
+        raise BuildError(("import_path",), f"{wanted.import_path}: {' '.join(str(error).split())}") from None
     return found
 
 
@@ -162,7 +164,7 @@ def _with_colon(import_path: str) -> str:
 
 def _called(builder: Any, args: Mapping[str, Any]) -> Any:
     try:
-        return builder(*arguments_for(builder, args))
+        return in_users_code(lambda: builder(*arguments_for(builder, args)))
     except LoadError as error:
         raise BuildError(("args",), str(error)) from error
     except (Exception, SystemExit) as error:  # whatever the user's code raises

@@ -36,12 +36,13 @@ def default_namespace() -> str:
     return os.environ.get("RANKCORE_NAMESPACE") or names.DEFAULT_NAMESPACE
 
 
-def connect(*, start: bool, runtime_env: Mapping[str, Any] | None = None) -> None:
+def connect(*, start: bool, runtime_env: Mapping[str, Any] | None = None, shows_logs: bool = True) -> None:
     """Be connected to a cluster.
 
     Args:
         start: Whether to start a cluster on this machine, reachable from it alone, where none runs.
         runtime_env: Of this process's job, and so of what it deploys; None: none.
+        shows_logs: Whether Ray prints here what processes of this job print.
 
     Raises:
         NotRunningError: There is none, or it cannot be reached; an UntrustedAddressError where another user may have named it.
@@ -49,7 +50,9 @@ def connect(*, start: bool, runtime_env: Mapping[str, Any] | None = None) -> Non
     if ray.is_initialized():
         return
     wanted = os.environ.get("RAY_ADDRESS", "")
-    options = {} if runtime_env is None else {"runtime_env": dict(runtime_env)}
+    options: dict[str, Any] = {} if shows_logs else {"log_to_driver": False}
+    if runtime_env is not None:
+        options["runtime_env"] = dict(runtime_env)
     if wanted == "local" and start:
         return _start_local(**options)
     address = wanted if wanted not in ("", "auto", "local") else found_address()

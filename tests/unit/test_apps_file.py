@@ -130,6 +130,11 @@ def test_a_key_of_two_lines_is_one_line_too(tmp_path):
         read_apps(written(tmp_path, '"a\\nb": 1\n' + FILE), OPTIONS)
 
 
+def test_what_is_no_file_of_applications_is_not_called_a_scenario(tmp_path):
+    with pytest.raises(ScenarioError, match="expected a file of applications, found a directory"):
+        read_apps(tmp_path, OPTIONS)
+
+
 def test_a_file_that_is_none_is_named(tmp_path):
     with pytest.raises(ScenarioError, match=r"apps\.yaml: cannot be read: No such file"):
         read_apps(tmp_path / "apps.yaml", OPTIONS)

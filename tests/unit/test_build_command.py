@@ -1,5 +1,8 @@
 """`rankcore build` and `rankcore shutdown`, without a cluster."""
 
+import contextlib
+import io
+
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -10,6 +13,7 @@ from executors.apps import packing
 from executors.cli import deploy as deploying
 from executors.cli.app import app
 from executors.ray_gpu import api, connection
+from executors.ray_gpu.building import WantedApplication, built
 from executors.ray_gpu.errors import NoAnswerError, NotRunningError
 from executors.ray_gpu.overview import Status
 
@@ -62,6 +66,20 @@ def test_what_is_deployed_from_the_file_is_what_the_code_says(rankcore, tmp_path
 
 def from_file(path):
     return packing.packages_of(packing.read(path), "rankcore")
+
+
+def test_what_code_prints_as_it_is_imported_is_not_in_the_file(rankcore, tmp_path):
+    (tmp_path / "prints_as_it_is_built.py").write_text(
+        "from apps_to_build import app\nprint('imported')\ndef make(args):\n    print('made')\n    return app\n"
+    )
+    done = rankcore("build", "prints_as_it_is_built:make")
+    assert (done.exit_code, done.stderr) == (0, "imported\nmade\n")
+    assert yaml.safe_load(done.stdout)["applications"][0]["import_path"] == "prints_as_it_is_built:make"
+    of_file = WantedApplication(name="shop", import_path="prints_as_it_is_built:make")
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        assert built(of_file, "test")
+    assert said.getvalue() == ""
 
 
 def test_options_stand_there_as_the_code_has_them(rankcore):

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -184,6 +185,13 @@ def test_ports_that_clash_with_what_is_in_force_are_refused_before_anything_is_d
     with pytest.raises(InvalidDeploymentError, match="cannot share port 9000"):
         api.plan_packages((), replace=False, prune=True, http_options=clash, namespace="n")
     assert {method for method, _ in calls} <= {"proxy_options", "revision"}
+
+
+def test_a_plan_refuses_a_service_that_cannot_be_imported_as_the_deploy_would(calls):
+    grpc = {"grpc_servicer_functions": ["no_such_module.add"], "port": 9001}
+    for act in (partial(api.plan_packages, replace=False), partial(api.deploy_packages, wait=False)):
+        with pytest.raises(InvalidDeploymentError, match=r"gRPC servicer function 'no_such_module\.add' cannot be imported"):
+            act((), prune=True, grpc_options=grpc, namespace="n")
 
 
 def test_there_is_no_plan_where_the_controller_does_not_answer(monkeypatch):

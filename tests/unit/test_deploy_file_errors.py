@@ -7,10 +7,14 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[r
 
 from types import SimpleNamespace
 
+from executors.apps import packing
+from executors.apps.file import AppsFile
 from executors.cli.deploy import DeployAsked, _told, deploy
 from executors.cli.plan_words import weights_lines
 from executors.ray_gpu import api, connection
-from executors.ray_gpu.errors import ConflictError, NameInUseError
+from executors.ray_gpu.errors import ConflictError, InvalidDeploymentError, NameInUseError
+from executors.simulator.scenario.errors import ScenarioError
+from executors.simulator.scenario.yamlfile import parse
 from rankcore import DeploymentStatus
 from rankcore.cluster import ClusterPlan, PlannedChange, PlannedWeights
 from rankcore.planning import Plan, PlannedMove, PlannedStart, PlannedStop
@@ -87,6 +91,18 @@ def never(*_, **__):
             "grpc_options.port: gRPC option port must be an integer from 1 to 65535, got 0",
         ),
         (
+            "port: 8080}",
+            "port: 8080}\ngrpc_options: {port: many, grpc_servicer_functions: []}",
+            2,
+            "grpc_options.port: gRPC option port must be an integer from 1 to 65535, got 'many'",
+        ),
+        (
+            "port: 8080}",
+            "port: 8080}\ngrpc_options: {prot: 9000}",
+            2,
+            "grpc_options.prot: GrpcOptions: no option 'prot'; the options are: ",
+        ),
+        (
             "route_prefix: /y",
             "deployments: [{name: f, static_placement: {replica_bundle_mapping: {0: [0]}}}]",
             9,
@@ -143,6 +159,20 @@ def test_it_is_one_line_with_key_and_line(text, tmp_path, monkeypatch, capsys, d
     assert (ended.value.exit_code, len(said)) == (2, 1)
     assert said[0].startswith(f"rankcore: error: {problem}")
     assert said[0].endswith(f"(apps.yaml:{line})")
+
+
+def test_a_service_that_cannot_be_imported_has_its_key(text):
+    said = "grpc_options:\n  port: 9001\n  grpc_servicer_functions: [no.such]\n" + text
+    data, lines = parse(said, "a.yaml")
+    file = AppsFile(data, "a.yaml", lines)
+    problem = "gRPC servicer function 'no.such' cannot be imported: No module named 'no'"
+
+    def refuse():
+        raise InvalidDeploymentError(problem)
+
+    with pytest.raises(ScenarioError) as raised:
+        packing.placed(file, (), refuse)
+    assert str(raised.value) == f"grpc_options.grpc_servicer_functions: {problem} (a.yaml:3)"
 
 
 @pytest.mark.parametrize("dry_run", [True, False])

@@ -1,11 +1,15 @@
 """Applications of a file are built: the file's options take the place of the code's, and what is wrong has its key."""
 
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
+from ray.exceptions import RuntimeEnvSetupError, WorkerCrashedError
+
+from executors.ray_gpu import building
 from executors.ray_gpu.building import OPTIONS, RESIDENCY_OPTIONS, BuildError, WantedApplication, built
 from executors.ray_gpu.declaration import OWN_OPTIONS, ROUTING_OPTIONS, SPEC_OPTIONS
 
@@ -130,6 +134,25 @@ def test_what_cannot_be_had_has_its_key(module, import_path, fields, keys, probl
     with pytest.raises(BuildError) as raised:
         built(wanted(f"{module}:{import_path}", **fields), "test")
     assert (raised.value.keys, problem in str(raised.value)) == (keys, True), str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("raised", "key"),
+    [
+        (WorkerCrashedError(), "import_path"),
+        (RuntimeEnvSetupError("no such package"), "runtime_env"),
+        (ValueError("x"), "runtime_env"),
+    ],
+)
+def test_a_task_that_dies_is_its_codes_fault_and_one_that_cannot_begin_its_environments(module, monkeypatch, raised, key):
+    def get(*_, **__):
+        raise raised
+
+    task = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda *_: None))
+    monkeypatch.setattr(building, "ray", SimpleNamespace(remote=lambda _: task, get=get))
+    with pytest.raises(BuildError) as told:
+        built(wanted(f"{module}:app"), "test", in_task=True)
+    assert told.value.keys == (key,)
 
 
 def test_a_file_can_say_what_code_can_say():

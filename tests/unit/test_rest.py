@@ -249,8 +249,9 @@ def test_whoever_has_written_reads_what_came_of_it(scaled):
         ("GET", "/api/v1/ranks", {"a": 1}, 422, "body"),
         ("GET", "/nowhere", b"", 404, "path"),
         ("PATCH", SCALE, b"", 405, "method"),
-        ("PUT", APPLICATIONS, {"applications": [{"import_path": "a:b", "nane": "x"}]}, 422, None),
-        ("PUT", APPLICATIONS, {}, 422, None),
+        ("PUT", APPLICATIONS, {"applications": [{"import_path": "a:b", "nane": "x"}]}, 422, "applications[0].nane"),
+        ("PUT", APPLICATIONS, {"applications": [], "http_options": {"port": "x"}}, 422, "http_options.port"),
+        ("PUT", APPLICATIONS, {}, 422, "body"),
     ],
 )
 def test_bad_input_is_one_line_with_its_field_and_nobody_else_sees_it(scaled, monkeypatch, method, target, body, status, field):

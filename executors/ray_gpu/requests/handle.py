@@ -9,6 +9,7 @@ from executors.ray_gpu.errors import InvalidCallError
 from executors.ray_gpu.requests.call import Call, Wishes
 from executors.ray_gpu.requests.composition import submit
 from executors.ray_gpu.requests.packing import About
+from executors.ray_gpu.requests.request_context import get_request_context
 from executors.ray_gpu.requests.response import (
     DeploymentBroadcastResponse,
     DeploymentResponse,
@@ -31,7 +32,7 @@ class CallOptions:
             `session_id`, as Ray Serve has it, is the same.
         multiplexed_model_id: Likewise for a model, which `get_multiplexed_model_id()` names.
         timeout_s: Fail with `DeadlineError` where there is no answer after so long; None: what the deployment says.
-        request_id: Names the request in the replica's `get_request_context()`.
+        request_id: Names the request in the replica's `get_request_context()`; "": as the request that makes the call.
     """
 
     method_name: str = "__call__"
@@ -151,7 +152,10 @@ class DeploymentHandle:
         return DeploymentResponseGenerator(call) if self._options.stream else DeploymentResponse(call)
 
     def _begin(self, wishes: Wishes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-        call = Call(self._options.method_name, self._about, wishes)
+        about = self._about
+        if not about.request_id and (serves := get_request_context().request_id):
+            about = about._replace(request_id=serves)  # so that log lines of all that a request leads to have its id
+        call = Call(self._options.method_name, about, wishes)
         if (tracing := tracer()) is not None:
             tracing.follow(call, f"{self._deployment} {call.method}")
         submit(call, (args, kwargs), caller_of(self._namespace, self._deployment))

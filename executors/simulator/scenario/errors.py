@@ -12,10 +12,23 @@ _WORD = re.compile(r"[A-Za-z0-9_-]{1,60}")
 
 
 class ScenarioError(ValueError):
-    """A scenario cannot be used: one line that names file, line and key path, what was found and what is allowed."""
+    """A scenario cannot be used: one line that names file, line and key path, what was found and what is allowed.
+
+    Attributes:
+        path: Of the key, where the data is no file's; else None.
+    """
+
+    path: str | None = None
 
     def __init__(self, text: str) -> None:
         super().__init__(printable(text))  # the path of a file may have line breaks
+
+    @classmethod
+    def of(cls, problem: str, path: str) -> "ScenarioError":
+        """The error of a key path in data that is no file's."""
+        error = cls(f"{path}: {problem}")
+        error.path = printable(path)
+        return error
 
     @classmethod
     def at(cls, problem: str, source: str, line: int, path: KeyPath | None = None) -> "ScenarioError":

@@ -13,13 +13,16 @@ _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U000100
 _LINE_END = re.compile("\r\n|\r|\n")
 
 
-def read_text(path: Path) -> str:
-    """Read a scenario file. Whatever the path leads to, this neither waits nor takes more than some megabytes.
+def read_text(path: Path, what: str = "scenario file") -> str:
+    """Read a file. Whatever the path leads to, this neither waits nor takes more than some megabytes.
+
+    Args:
+        what: It is to be, for errors.
 
     Raises:
         ScenarioError: It is no such file.
     """
-    raw = _read_bytes(path)
+    raw = _read_bytes(path, what)
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -28,7 +31,7 @@ def read_text(path: Path) -> str:
         raise ScenarioError.at(problem, str(path), line_at(before, len(before))) from None
 
 
-def _read_bytes(path: Path) -> bytes:
+def _read_bytes(path: Path, what: str) -> bytes:
     try:
         # Without O_NONBLOCK, a named pipe would be waited for until somebody writes to it.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -36,10 +39,10 @@ def _read_bytes(path: Path) -> bytes:
             mode = os.fstat(descriptor).st_mode
             for is_one, kind in KINDS:
                 if is_one(mode):
-                    raise ScenarioError(f"{path}: expected a scenario file, found {kind}")
+                    raise ScenarioError(f"{path}: expected a {what}, found {kind}")
             raw = file.read(SIZE_MAX_BYTES + 1)
     except IsADirectoryError:
-        raise ScenarioError(f"{path}: expected a scenario file, found a directory") from None
+        raise ScenarioError(f"{path}: expected a {what}, found a directory") from None
     except OSError as error:
         raise ScenarioError(f"{path}: cannot be read: {error.strerror or error}") from None
     except ScenarioError:
@@ -47,7 +50,7 @@ def _read_bytes(path: Path) -> bytes:
     except ValueError as error:  # a NUL in the path
         raise ScenarioError(f"{path}: cannot be read: {error}") from None
     if len(raw) > SIZE_MAX_BYTES:
-        raise ScenarioError(f"{path}: expected a scenario file of at most {SIZE_MAX_BYTES} bytes, found more")
+        raise ScenarioError(f"{path}: expected a {what} of at most {SIZE_MAX_BYTES} bytes, found more")
     return raw
 
 
