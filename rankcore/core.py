@@ -205,7 +205,8 @@ def _settle(draft: Draft) -> Step:
             overlap.let_go(draft)
         if draft.early and draft.status is DEPLOY_FAILED:
             withdraw(draft)
-        if draft.rollout.surging.size or draft.placed:
+        short = draft.requested.size or draft.ready.size or len(draft.slots) < draft.spec.target_replicas
+        if short and (draft.rollout.surging.size or draft.placed):
             bind(draft)
         if draft.to_prepare:
             prepare.prepare(draft)

@@ -3,16 +3,14 @@
 from enum import StrEnum
 from typing import TypeAlias
 
-from msgspec import Struct
-
-from rankcore.frozen import known_to_attrs
+import attrs
 
 ReplicaId: TypeAlias = str
 NodeId: TypeAlias = str
 
 
-@known_to_attrs
-class ReplicaRank(Struct, frozen=True, gc=False):
+@attrs.frozen
+class ReplicaRank:
     """Where a replica stands, at three levels, each counted from 0 (R1).
 
     Attributes:

@@ -34,14 +34,9 @@ def store(draft: Draft, node_id: NodeId, old: Node, new: Node) -> None:
     if before != after:
         draft.nodes_used += (after > 0) - (before > 0)
     if after < before or len(new.members) < len(old.members):
-        follow_gap(draft, node_id, new)
+        draft.touched = draft.touched.set(node_id, new.index) if new.has_gap else without(draft.touched, node_id)
     if new.capacity is not None or old.capacity is not None:
         _follow_room(draft, old, new)
-
-
-def follow_gap(draft: Draft, node_id: NodeId, node: Node) -> None:
-    """Have compaction look at a node while a local rank on it could be a lower one."""
-    draft.touched = draft.touched.set(node_id, node.index) if node.has_gap else without(draft.touched, node_id)
 
 
 def _follow_room(draft: Draft, old: Node, new: Node) -> None:

@@ -37,14 +37,20 @@ def compact(draft: Draft, at_rest: bool) -> None:
         return  # ranks are bound to bundles, and whoever shares those knows them by rank (S6)
     if draft.recovery.losers:
         return  # 2
+    for node_id in draft.touched:
+        if not draft.nodes[node_id].has_gap:
+            draft.touched = draft.touched.delete(node_id)
     target, above = draft.spec.target_replicas, _above(draft)
     first = next(above, None)
-    if not (draft.touched or draft.node_ranks.taken.highest() >= draft.nodes_used or first is not None):
+    nodes_beyond = draft.node_ranks.taken.highest() >= draft.nodes_used
+    if not (draft.touched or nodes_beyond or first is not None):
         return
+    free = draft.taken.taken.free_below(target) if first is not None else ()
+    free_node_ranks = draft.node_ranks.taken.free_below(draft.nodes_used) if nodes_beyond else ()
     above = chain(() if first is None else (first,), above)  # found once: many who only leave may stand before it
     shift = close_gaps(
-        Level(above, draft.taken.taken.free_below(target), lambda rank: slots.holder_of(draft, rank).replica_id),
-        Level(_nodes_above(draft), draft.node_ranks.taken.free_below(draft.nodes_used), draft.node_of_rank.__getitem__),
+        Level(above, free, lambda rank: slots.holder_of(draft, rank).replica_id),
+        Level(_nodes_above(draft), free_node_ranks, draft.node_of_rank.__getitem__),
         (_locals(draft, draft.nodes[node_id]) for node_id in oldest_first(draft.touched)),
         lambda node_id: (replica.replica_id for replica in _ranked(draft, draft.nodes[node_id])),
     )

@@ -141,7 +141,7 @@ def acknowledge(draft: Draft, replica: Replica, state: ReplicaState) -> None:
     if before.believed:
         assert replica.node_id is not None, f"{replica.replica_id} was told a rank, and is on no node"
         replicas.believe(draft, before, replica)
-        nodes.follow_gap(draft, replica.node_id, draft.nodes[replica.node_id])
+        draft.touched = draft.touched.set(replica.node_id, draft.nodes[replica.node_id].index)
         draft.note(MOVE_ACKNOWLEDGED, "R3", replica.replica_id, after=replica.rank)
 
 

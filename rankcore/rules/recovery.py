@@ -233,7 +233,7 @@ def repair(draft: Draft) -> None:
         node_rank = draft.node_ranks.lowest_free()
         nodes.set_node_rank(draft, node_id, node_rank)
         _agree(draft, node_id, node_rank)
-    draft.touched = PMap({node_id: node.index for node_id, node in draft.nodes.items() if node.has_gap})
+    draft.touched = PMap({node_id: index for index, node_id in draft.node_ids.items()})
     mark_disputed(draft)
     static.follow(draft, draft.bundles.stranded)
     if draft.status is DEPLOY_FAILED:

@@ -446,7 +446,7 @@ def test_a_slot_that_is_not_tried_again_when_its_back_off_is_over_is_reported() 
     "changes",
     [
         {"members": PMap({A: 0})},
-        {"leaving": PMap({A: 0})},
+        {"staying": 0},
         {"locals": RankCounts().add(0)},
         {"reserved": PMap({"llm#1.9": 9})},
     ],
