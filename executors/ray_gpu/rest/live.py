@@ -45,8 +45,8 @@ REPLICA_S = 0.01
 NODES_S = 5.0
 KEPT_S = 600.0
 KEPT_BYTES = 8 << 20
-QUANTILES_S = 10.0
-"""Quantiles are of the calls that have ended within so long."""
+QUANTILES_S, RATE_S = 10.0, 5.0
+"""Quantiles and rates are of the calls that have ended within so long."""
 MEASURED_S = 300.0
 """What-ifs go by so much of the past."""
 EVENTS = 64
@@ -112,9 +112,13 @@ class LivePlane:
         self._readers = 0
         self._task: asyncio.Task[None] | None = None
 
-    @property
-    def nodes(self) -> Mapping[str, NodeInfo] | None:
+    async def nodes_now(self) -> Mapping[str, NodeInfo] | None:
         """Those that are alive; None: nobody has said yet."""
+        self._nodes_at = time.monotonic()
+        try:
+            self._nodes = await self._ask_nodes()
+        except Exception as error:  # it raises whatever its connection raises
+            LOG.warning("Ray does not say which nodes are alive: %s", error)
         return self._nodes
 
     def begin(self) -> None:
@@ -248,7 +252,7 @@ class LivePlane:
             "target": info.world_size,
             "waiting": info.waiting,
             "in_flight": in_flight,
-            "rate": round(sum(ended.counts) / for_s, 3) if for_s else None,
+            "rate": _rate([each for each in kept if each.at > now - RATE_S]),
             "p50": _rounded(took.quantile(0.5)),
             "p99": _rounded(took.quantile(0.99)),
         }
@@ -270,11 +274,7 @@ class LivePlane:
 
     async def _of_nodes(self, status: Status | None) -> list[Plain]:
         if time.monotonic() - self._nodes_at >= NODES_S:
-            self._nodes_at = time.monotonic()
-            try:
-                self._nodes = await self._ask_nodes()
-            except Exception as error:  # it raises whatever its connection raises
-                LOG.warning("Ray does not say which nodes are alive: %s", error)
+            await self.nodes_now()
         cordons = {each.node_id: each for each in status.cordons} if status is not None else {}
         memory = {each.node_id: each for each in status.memory} if status is not None else {}
         found = []
@@ -337,6 +337,11 @@ def _hand_on(oldest: Plain, following: Plain) -> None:
 def _together(ended: list[_Ended]) -> MeasuredTimes:
     counts = [sum(column) for column in zip(*(each.counts for each in ended), strict=True)]
     return MeasuredTimes(BOUNDS_S, counts or [0] * (len(BOUNDS_S) + 1), sum(each.sum_s for each in ended))
+
+
+def _rate(ended: list[_Ended]) -> float | None:
+    for_s = sum(each.for_s for each in ended)
+    return round(sum(sum(each.counts) for each in ended) / for_s, 3) if for_s else None
 
 
 def _rounded(seconds: float | None) -> float | None:

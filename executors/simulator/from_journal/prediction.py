@@ -36,8 +36,8 @@ Plain: TypeAlias = dict[str, Any]
 
 POINTS = 300
 """A prediction has no more points in time than so many."""
-WINDOW_S = 10.0
-"""Quantiles are those of the calls that ended within so long before, as on the live page."""
+WINDOW_S, RATE_S = 10.0, 5.0
+"""Quantiles and rates are those of the calls that ended within so long before, as on the live page."""
 SOON_S = 0.05
 """So long after now it happens: what is under way now has reached replicas by then, and is lost with them."""
 TAIL_BYTES = 1 << 22
@@ -176,6 +176,7 @@ def _foretell(run: Run, name: str, at: float, horizon_s: float) -> Plain:
     """The lanes of one run, in seconds from now on."""
     requests, step_s = run.world.deployments[name].requests, max(1.0, horizon_s / POINTS)
     window = max(1, round(WINDOW_S / step_s))
+    rate_steps = max(1, round(RATE_S / step_s))
     points, done = [], [0]
     for number in range(1, math.ceil(horizon_s / step_s) + 1):
         if run.is_over:
@@ -188,7 +189,7 @@ def _foretell(run: Run, name: str, at: float, horizon_s: float) -> Plain:
                 "t": round(min(horizon_s, number * step_s), 3),
                 "waiting": requests.waiting,
                 "in_flight": requests.unfinished - requests.waiting,
-                "rate": round((counts.done - done[-1]) / step_s, 3),
+                "rate": round((counts.done - done[-rate_steps:][0]) / (min(rate_steps, len(done)) * step_s), 3),
                 "p50": _quantile(ended, 0.5),
                 "p99": _quantile(ended, 0.99),
             }

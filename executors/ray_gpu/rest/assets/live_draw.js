@@ -194,7 +194,18 @@ class LivePicture {
       faded(context, 0.72, () => this.segment(context, segment, at + since, at + until, y, h, view.now));
       context.fillStyle = view.ink.stripes(context, view.ink.of.card, null, 7, 2.2);
       context.fillRect(cut[0], y, cut[1] - cut[0], h);
+      if (h >= 12) this.name(context, segment, cut[0], y, cut[1] - cut[0], h);
     }
+  }
+
+  // Letters on a ground of their own: nobody reads through hatches.
+  name(context, { replica, phase }, x, y, width, h) {
+    const { ink } = this.view, text = fitting(context, phase === "running" ? [replica.label] : [`${replica.label} ${phase}`, replica.label], width - 14);
+    if (!text) return;
+    context.fillStyle = ink.of.card;
+    context.fillRect(x + 4, y + 2, context.measureText(text).width + 8, h - 4);
+    context.fillStyle = ink.of.ink;
+    context.fillText(text, x + 8, y + h / 2 + 0.5);
   }
 
   future(id, rank) {

@@ -102,9 +102,9 @@ class WhatIfBox {
     });
     document.getElementById("whatif-figures").replaceChildren(...rows);
     const rates = answer.rates.map((rate) => {
-      const row = element("tr");
-      row.append(element("td", {}, rate.of), element("td", {}, rate.what), element("td", {}, rate.value), element("td", {}, rate.from));
-      return row;
+      const line = element("li", {}, `${rate.of}: ${rate.what} `);
+      line.append(element("b", {}, rate.value), element("span", {}, ` (${rate.from})`));
+      return line;
     });
     document.getElementById("whatif-rates").replaceChildren(...rates);
     document.getElementById("whatif-assumed").replaceChildren(...answer.assumed.map((text) => element("li", {}, text)));
