@@ -95,7 +95,7 @@ is_away = []
 
 @pytest.fixture(scope="module")
 def visit(browser, served):
-    """Opens the page in a window of some size; it may ask nobody but its server, and may not complain but of a missing token."""
+    """Opens the page in a window of some size; it may ask nobody but its server, and complain of a missing token alone."""
     contexts, problems = [], []
     is_away.clear()
 

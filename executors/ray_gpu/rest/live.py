@@ -256,6 +256,8 @@ class LivePlane:
             "p50": _rounded(took.quantile(0.5)),
             "p99": _rounded(took.quantile(0.99)),
         }
+        if info.has_residency:
+            said["residency"] = True
         changed = {"replicas": _replicas(info)} | ({"workers": _workers(info)} if info.has_residency else {})
         known = self._said.setdefault(info.name, {})
         for key, value in changed.items():
