@@ -161,6 +161,16 @@ def overflows(page):
     return page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth")
 
 
+def nameless(page):
+    """Controls and pictures that a screen reader has no name for."""
+    return page.evaluate(
+        """() => [...document.querySelectorAll("button, input, select, canvas[role=img], meter, [role=region]")]
+            .filter((each) => each.getClientRects().length && !each.labels?.length && !each.getAttribute("aria-label")
+                && !each.getAttribute("aria-labelledby") && !each.textContent.trim())
+            .map((each) => each.outerHTML.slice(0, 120))"""
+    )
+
+
 def shoot(page, name):
     if SHOTS:
         Path(SHOTS).mkdir(parents=True, exist_ok=True)
@@ -256,6 +266,7 @@ def test_on_a_phone_nothing_is_cut_off_and_everything_is_there(visit, load):
     page = visit(PHONE, has_touch=True, color_scheme="dark", reduced_motion="reduce")
     eventually(lambda: is_served(page, 3), "three ranks are served")
     assert not overflows(page)
+    assert nameless(page) == []
     page.locator("input[value=rank]").check()
     page.locator("input[name=rank]").fill("2")
     page.get_by_role("button", name="predict", exact=True).click()

@@ -13,9 +13,9 @@ comes too late for what is kept begins again with the whole past.
 import asyncio
 import json
 import logging
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from time import monotonic, time
 from typing import Any, TypeAlias
 
 import attrs
@@ -68,7 +68,7 @@ class _Ended:
 
 
 @attrs.define
-class _Kept:
+class _KeptSample:
     at: float
     sample: Plain
     size: int
@@ -88,7 +88,7 @@ class LivePlane:
         view: ClusterView,
         replicas: Callable[[Status], Awaitable[Counted]],
         nodes: Callable[[], Awaitable[Mapping[str, NodeInfo]]],
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time,
     ) -> None:
         self._view = view
         self._replicas = replicas
@@ -96,7 +96,7 @@ class LivePlane:
         self._clock = clock
         self._nodes: Mapping[str, NodeInfo] | None = None
         self._nodes_at = -NODES_S
-        self._kept: deque[_Kept] = deque()
+        self._kept: deque[_KeptSample] = deque()
         self._kept_bytes = 0
         self._said: dict[str, Plain] = {}  # what the last samples said of each deployment's replicas
         self._nodes_said: list[Plain] | None = None
@@ -114,7 +114,7 @@ class LivePlane:
 
     async def nodes_now(self) -> Mapping[str, NodeInfo] | None:
         """Those that are alive; None: nobody has said yet."""
-        self._nodes_at = time.monotonic()
+        self._nodes_at = monotonic()
         try:
             self._nodes = await self._ask_nodes()
         except Exception as error:  # it raises whatever its connection raises
@@ -134,7 +134,7 @@ class LivePlane:
 
     async def _go(self) -> None:
         while True:
-            began = time.monotonic()
+            began = monotonic()
             try:
                 await self.look()
             except Exception:  # whatever it was, the next look may see more
@@ -143,7 +143,7 @@ class LivePlane:
             period_s = (READ_S if self._readers else IDLE_S) + REPLICA_S * replicas
             self._wanted.clear()
             try:
-                async with asyncio.timeout(max(0.05, began + period_s - time.monotonic())):
+                async with asyncio.timeout(max(0.05, began + period_s - monotonic())):
                     await self._wanted.wait()
             except TimeoutError:
                 pass
@@ -209,7 +209,7 @@ class LivePlane:
             return await self._keep(sample)
         if status is not None:
             counted = await self._replicas(status)
-            now = time.monotonic()
+            now = monotonic()
             for_s = now - self._looked_at if self._looked_at is not None else 0.0
             for name, info in status.deployments.items():
                 sample["deployments"][name] = self._of_deployment(info, counted, now, for_s)
@@ -275,7 +275,7 @@ class LivePlane:
             self._said.pop(name, None)
 
     async def _of_nodes(self, status: Status | None) -> list[Plain]:
-        if time.monotonic() - self._nodes_at >= NODES_S:
+        if monotonic() - self._nodes_at >= NODES_S:
             await self.nodes_now()
         cordons = {each.node_id: each for each in status.cordons} if status is not None else {}
         memory = {each.node_id: each for each in status.memory} if status is not None else {}
@@ -313,7 +313,7 @@ class LivePlane:
 
     async def _keep(self, sample: Plain) -> Plain:
         text = json.dumps(sample)
-        self._kept.append(_Kept(sample["at"], sample, len(text)))
+        self._kept.append(_KeptSample(sample["at"], sample, len(text)))
         self._kept_bytes += len(text)
         while len(self._kept) > 1 and (self._kept[0].at < sample["at"] - KEPT_S or self._kept_bytes > KEPT_BYTES):
             oldest = self._kept.popleft()
