@@ -328,6 +328,7 @@ def test_a_look_that_fails_ends_nothing(world):
         right, world.live._replicas = world.live._replicas, fails
         world.live.begin()
         await asyncio.sleep(0)
+        assert not world.live._task.done()
         world.live._replicas = right
         async for event in world.live.events():
             if b"event: sample" in event or b"running" in event:

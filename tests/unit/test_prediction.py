@@ -136,6 +136,7 @@ def test_times_that_are_drawn_have_the_measured_mean_whatever_the_buckets():
     drawn = took.draw(20_000, Random(1))
     assert sum(drawn) / len(drawn) == pytest.approx(0.17, rel=0.02)
     assert took.quantile(0.5) < took.quantile(0.99)
+    assert MeasuredTimes(BOUNDS_S, (0, 0, 10, 0, 0), 1.2).quantile(0.5) == pytest.approx(0.12)
     assert MeasuredTimes(BOUNDS_S, (0,) * 5, 0.0).quantile(0.5) is None
     assert list(MeasuredTimes(BOUNDS_S, (0,) * 5, 0.0).draw(2, Random(1))) == [0.0, 0.0]
 

@@ -47,7 +47,7 @@ KEPT_S = 600.0
 KEPT_BYTES = 8 << 20
 QUANTILES_S, RATE_S = 10.0, 5.0
 """Quantiles and rates are of the calls that have ended within so long."""
-MEASURED_S = 300.0
+MEASURED_S = 120.0
 """What-ifs go by so much of the past."""
 EVENTS = 64
 NOTES_MAX = 100
@@ -231,15 +231,13 @@ class LivePlane:
             in_flight += counts["in_flight"]
             before = self._before.get(replica.replica_id)
             self._before[replica.replica_id] = counts
-            if not for_s:
-                continue  # what was before the first look was not within it
             was = before["counts"] if before is not None else [0] * len(counts["counts"])
             if sum(was) > sum(counts["counts"]):
                 was, before = [0] * len(was), None  # another process with the id
             ended.counts = [have + now - then for have, now, then in zip(ended.counts, counts["counts"], was, strict=True)]
             ended.sum_s += counts["sum_s"] - (before["sum_s"] if before is not None else 0.0)
         kept = self._ended.setdefault(info.name, deque())
-        if for_s:
+        if for_s:  # what was before the first look was not within it
             kept.append(ended)
         while kept and kept[0].at < now - MEASURED_S:
             kept.popleft()

@@ -265,13 +265,13 @@ def answer(question: LiveQuestion, without: Plain, then: Plain) -> str:
     parts = [_ranks_in_words(without, then, horizon_s)]
     most = [max((point["waiting"] for point in each["points"]), default=0) for each in (then, without)]
     if any(most):
-        parts.append(f"at most {most[0]} calls wait (else {most[1]})")
+        parts.append(f"{_calls(most[0], 'wait', 'waits')} at most (else {most[1]})")
     worst = [max((point["p99"] or 0.0 for point in each["points"]), default=0.0) for each in (then, without)]
     if any(worst):
         parts.append(f"the worst p99 is {_seconds(worst[0])} (else {_seconds(worst[1])})")
     gone = sum(then["calls"][each] for each in ("lost", "failed", "expired"))
     if then["calls"]["done"] or gone:
-        parts.append(f"{gone} calls get no answer")
+        parts.append(_calls(gone, "get no answer", "gets no answer"))
     return f"{what}, within {_seconds(horizon_s)} {', '.join(parts)}."
 
 
@@ -299,6 +299,10 @@ def _ranks(ranks: Sequence[int]) -> str:
     shown = ", ".join(str(each) for each in ranks[:6])
     more = f" and {len(ranks) - 6} more" if len(ranks) > 6 else ""
     return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}{more}"
+
+
+def _calls(count: int, do: str, does: str) -> str:
+    return f"{count} call {does}" if count == 1 else f"{count} calls {do}"
 
 
 def _seconds(seconds: float) -> str:
