@@ -26,12 +26,14 @@ from executors.ray_gpu.rest.app import RestApp
 from executors.ray_gpu.rest.cluster_view import ClusterView, NothingRunsError
 from executors.ray_gpu.rest.endpoints import ENDPOINTS
 from executors.ray_gpu.rest.journal_file import JournalPlace, LostPlaceError
+from executors.ray_gpu.rest.live import LivePlane
 from executors.ray_gpu.rest.options import RestOptions
 from executors.ray_gpu.rest.writing import Writer
 from rankcore import DeploymentStatus, ReplicaRank, ReplicaState
 
 APPLICATIONS = "/api/serve/applications/"
 SCALE = "/api/v1/applications/shop/deployments/Chat/scale"
+WHATIF = "/api/v1/whatif"
 UPDATE = SCALE.replace("scale", "update")
 
 
@@ -92,11 +94,16 @@ class Controller:
         return status if self.revision is None else attrs.evolve(status, revision=self.revision())
 
 
+async def nothing(*_):
+    return {}
+
+
 class Rest:
     def __init__(self, status=None, token=None, find=None):
         self.controller = Controller(status or status_of())
         view = ClusterView(find or (lambda: self.controller), "n1")
-        self.app = RestApp(view, Writer("rankcore", view), token)
+        self.live = LivePlane(view, nothing, nothing)
+        self.app = RestApp(view, Writer("rankcore", view), self.live, token)
 
     async def ask(self, method, target, body=b"", **headers):
         parts = urlsplit(target)
@@ -245,6 +252,17 @@ def test_whoever_has_written_reads_what_came_of_it(scaled):
         ("GET", "/api/v1/ranks?application=a&application=b", b"", 422, "application"),
         ("GET", "/api/v1/ranks?application=nobody", b"", 404, "application"),
         ("GET", "/api/v1/journal?limit=0", b"", 422, "limit"),
+        ("POST", WHATIF, {"deployment": "shop/Chat"}, 422, "node"),
+        ("POST", WHATIF, {"deployment": "shop/Chat", "rank": 0, "target": 2}, 422, "node"),
+        ("POST", WHATIF, {"deployment": "shop/Nobody", "rank": 0}, 404, "deployment"),
+        ("POST", WHATIF, {"rank": 0}, 422, "deployment"),
+        ("POST", WHATIF, {"deployment": "shop/Chat", "rank": 1}, 422, "rank"),
+        ("POST", WHATIF, {"deployment": "shop/Chat", "rank": -1}, 422, "rank"),
+        ("POST", WHATIF, {"deployment": "shop/Chat", "target": 10**9}, 422, "target"),
+        ("POST", WHATIF, {"deployment": "shop/Chat", "node": "n2"}, 422, "node"),
+        ("POST", WHATIF, {"deployment": "shop/Chat", "rank": 0, "horizon_s": 5}, 422, "horizon_s"),
+        ("POST", WHATIF, {"deployment": "shop/Chat", "rank": 0, "horizon_s": 1e9}, 422, "horizon_s"),
+        ("POST", WHATIF, {"deployment": "shop/Chat", "rank": 0, "horizon": 60}, 422, "horizon"),
         ("GET", f"{APPLICATIONS}?api_type=both", b"", 422, "api_type"),
         ("GET", "/api/v1/ranks", {"a": 1}, 422, "body"),
         ("GET", "/nowhere", b"", 404, "path"),
@@ -303,6 +321,23 @@ def test_with_a_token_whoever_has_it_is_let_in(headers, status):
     assert ask("GET", "/api/v1/ranks", rest=Rest(token=TOKEN), **headers)[0] == status
     assert ask("GET", "/-/healthz", rest=Rest(token=TOKEN), **headers)[0] == 200
     assert ask("POST", "/-/healthz", rest=Rest(token=TOKEN))[0] == 401
+
+
+@pytest.mark.parametrize("path", ["/", "/dashboard"])
+def test_the_live_page_needs_no_token_and_has_nothing_of_the_cluster_in_it(path):
+    rest = Rest(token=TOKEN)
+    status, page, headers = ask("GET", path, rest=rest)
+    assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert rest.controller.asked == 0
+    assert "frame-ancestors 'none'" in headers["content-security-policy"]
+    assert b"Chat" not in page
+    assert ask("POST", path, rest=rest)[0] == 401
+    assert ask("GET", path, rest=Rest(), host="evil.example")[0] == 403
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "/api/v1/live"), ("POST", "/api/v1/whatif")])
+def test_what_the_live_page_asks_for_needs_the_token(method, path):
+    assert ask(method, path, rest=Rest(token=TOKEN))[0] == 401
 
 
 @pytest.mark.parametrize(
@@ -578,6 +613,8 @@ def test_openapi_describes_each_endpoint_with_its_body_and_query():
     assert {"408", "413", "415", "503"} <= scale["responses"].keys()
     assert "410" in said["paths"]["/api/v1/journal"]["get"]["responses"]
     assert "429" in said["paths"]["/api/v1/notes"]["get"]["responses"]
+    assert "429" in said["paths"]["/api/v1/live"]["get"]["responses"]
+    assert "429" in said["paths"]["/api/v1/whatif"]["post"]["responses"]
     references = [value for value in json.dumps(said).split('"') if value.startswith("#/components/schemas/")]
     assert {each.rpartition("/")[2] for each in references} <= said["components"]["schemas"].keys()
     assert openapi.as_bytes(ENDPOINTS) == openapi.as_bytes(ENDPOINTS)

@@ -323,7 +323,7 @@ async def _live(asked: RestRequest) -> Response:
 
 
 async def _whatif(asked: RestRequest) -> Response:
-    status, calls, nodes = (await asked.view.look()).status, asked.live.measured(), asked.live.nodes
+    status, nodes, calls = (await asked.view.look()).status, await asked.live.nodes_now(), asked.live.measured()
     what = whatif.asked_in(asked.said, status, nodes, calls)
     path = await _journal_path(asked)
     question = whatif.question_of(path, await asked.view.now(), what, asked.said.horizon_s, calls, nodes)

@@ -13,9 +13,9 @@ comes too late for what is kept begins again with the whole past.
 import asyncio
 import json
 import logging
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from time import monotonic, time
 from typing import Any, TypeAlias
 
 import attrs
@@ -45,9 +45,9 @@ REPLICA_S = 0.01
 NODES_S = 5.0
 KEPT_S = 600.0
 KEPT_BYTES = 8 << 20
-QUANTILES_S = 10.0
-"""Quantiles are of the calls that have ended within so long."""
-MEASURED_S = 300.0
+QUANTILES_S, RATE_S = 10.0, 5.0
+"""Quantiles and rates are of the calls that have ended within so long."""
+MEASURED_S = 120.0
 """What-ifs go by so much of the past."""
 EVENTS = 64
 NOTES_MAX = 100
@@ -68,7 +68,7 @@ class _Ended:
 
 
 @attrs.define
-class _Kept:
+class _KeptSample:
     at: float
     sample: Plain
     size: int
@@ -88,7 +88,7 @@ class LivePlane:
         view: ClusterView,
         replicas: Callable[[Status], Awaitable[Counted]],
         nodes: Callable[[], Awaitable[Mapping[str, NodeInfo]]],
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time,
     ) -> None:
         self._view = view
         self._replicas = replicas
@@ -96,7 +96,7 @@ class LivePlane:
         self._clock = clock
         self._nodes: Mapping[str, NodeInfo] | None = None
         self._nodes_at = -NODES_S
-        self._kept: deque[_Kept] = deque()
+        self._kept: deque[_KeptSample] = deque()
         self._kept_bytes = 0
         self._said: dict[str, Plain] = {}  # what the last samples said of each deployment's replicas
         self._nodes_said: list[Plain] | None = None
@@ -112,9 +112,13 @@ class LivePlane:
         self._readers = 0
         self._task: asyncio.Task[None] | None = None
 
-    @property
-    def nodes(self) -> Mapping[str, NodeInfo] | None:
+    async def nodes_now(self) -> Mapping[str, NodeInfo] | None:
         """Those that are alive; None: nobody has said yet."""
+        self._nodes_at = monotonic()
+        try:
+            self._nodes = await self._ask_nodes()
+        except Exception as error:  # it raises whatever its connection raises
+            LOG.warning("Ray does not say which nodes are alive: %s", error)
         return self._nodes
 
     def begin(self) -> None:
@@ -130,7 +134,7 @@ class LivePlane:
 
     async def _go(self) -> None:
         while True:
-            began = time.monotonic()
+            began = monotonic()
             try:
                 await self.look()
             except Exception:  # whatever it was, the next look may see more
@@ -139,7 +143,7 @@ class LivePlane:
             period_s = (READ_S if self._readers else IDLE_S) + REPLICA_S * replicas
             self._wanted.clear()
             try:
-                async with asyncio.timeout(max(0.05, began + period_s - time.monotonic())):
+                async with asyncio.timeout(max(0.05, began + period_s - monotonic())):
                     await self._wanted.wait()
             except TimeoutError:
                 pass
@@ -205,7 +209,7 @@ class LivePlane:
             return await self._keep(sample)
         if status is not None:
             counted = await self._replicas(status)
-            now = time.monotonic()
+            now = monotonic()
             for_s = now - self._looked_at if self._looked_at is not None else 0.0
             for name, info in status.deployments.items():
                 sample["deployments"][name] = self._of_deployment(info, counted, now, for_s)
@@ -227,15 +231,13 @@ class LivePlane:
             in_flight += counts["in_flight"]
             before = self._before.get(replica.replica_id)
             self._before[replica.replica_id] = counts
-            if not for_s:
-                continue  # what was before the first look was not within it
             was = before["counts"] if before is not None else [0] * len(counts["counts"])
             if sum(was) > sum(counts["counts"]):
                 was, before = [0] * len(was), None  # another process with the id
             ended.counts = [have + now - then for have, now, then in zip(ended.counts, counts["counts"], was, strict=True)]
             ended.sum_s += counts["sum_s"] - (before["sum_s"] if before is not None else 0.0)
         kept = self._ended.setdefault(info.name, deque())
-        if for_s:
+        if for_s:  # what was before the first look was not within it
             kept.append(ended)
         while kept and kept[0].at < now - MEASURED_S:
             kept.popleft()
@@ -248,10 +250,12 @@ class LivePlane:
             "target": info.world_size,
             "waiting": info.waiting,
             "in_flight": in_flight,
-            "rate": round(sum(ended.counts) / for_s, 3) if for_s else None,
+            "rate": _rate([each for each in kept if each.at > now - RATE_S]),
             "p50": _rounded(took.quantile(0.5)),
             "p99": _rounded(took.quantile(0.99)),
         }
+        if info.has_residency:
+            said["residency"] = True
         changed = {"replicas": _replicas(info)} | ({"workers": _workers(info)} if info.has_residency else {})
         known = self._said.setdefault(info.name, {})
         for key, value in changed.items():
@@ -269,12 +273,8 @@ class LivePlane:
             self._said.pop(name, None)
 
     async def _of_nodes(self, status: Status | None) -> list[Plain]:
-        if time.monotonic() - self._nodes_at >= NODES_S:
-            self._nodes_at = time.monotonic()
-            try:
-                self._nodes = await self._ask_nodes()
-            except Exception as error:  # it raises whatever its connection raises
-                LOG.warning("Ray does not say which nodes are alive: %s", error)
+        if monotonic() - self._nodes_at >= NODES_S:
+            await self.nodes_now()
         cordons = {each.node_id: each for each in status.cordons} if status is not None else {}
         memory = {each.node_id: each for each in status.memory} if status is not None else {}
         found = []
@@ -311,7 +311,7 @@ class LivePlane:
 
     async def _keep(self, sample: Plain) -> Plain:
         text = json.dumps(sample)
-        self._kept.append(_Kept(sample["at"], sample, len(text)))
+        self._kept.append(_KeptSample(sample["at"], sample, len(text)))
         self._kept_bytes += len(text)
         while len(self._kept) > 1 and (self._kept[0].at < sample["at"] - KEPT_S or self._kept_bytes > KEPT_BYTES):
             oldest = self._kept.popleft()
@@ -337,6 +337,11 @@ def _hand_on(oldest: Plain, following: Plain) -> None:
 def _together(ended: list[_Ended]) -> MeasuredTimes:
     counts = [sum(column) for column in zip(*(each.counts for each in ended), strict=True)]
     return MeasuredTimes(BOUNDS_S, counts or [0] * (len(BOUNDS_S) + 1), sum(each.sum_s for each in ended))
+
+
+def _rate(ended: list[_Ended]) -> float | None:
+    for_s = sum(each.for_s for each in ended)
+    return round(sum(sum(each.counts) for each in ended) / for_s, 3) if for_s else None
 
 
 def _rounded(seconds: float | None) -> float | None:

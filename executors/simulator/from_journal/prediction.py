@@ -23,6 +23,7 @@ from executors.simulator.from_journal.calls import MeasuredCalls, MeasuredTimes
 from executors.simulator.from_journal.going_on import GoingOn, go_on
 from executors.simulator.from_journal.history import History, read_history
 from executors.simulator.from_journal.scenario import ANY_NUMBER, DURATIONS
+from executors.simulator.load.requests import RequestQueue
 from executors.simulator.questions.settings import Setting
 from executors.simulator.run import Run, RunResult
 from executors.simulator.scenario.errors import ScenarioError
@@ -36,8 +37,8 @@ Plain: TypeAlias = dict[str, Any]
 
 POINTS = 300
 """A prediction has no more points in time than so many."""
-WINDOW_S = 10.0
-"""Quantiles are those of the calls that ended within so long before, as on the live page."""
+WINDOW_S, RATE_S = 10.0, 5.0
+"""Quantiles and rates are those of the calls that ended within so long before, as on the live page."""
 SOON_S = 0.05
 """So long after now it happens: what is under way now has reached replicas by then, and is lost with them."""
 TAIL_BYTES = 1 << 22
@@ -61,7 +62,7 @@ class LiveQuestion:
     Attributes:
         journal: Of the controller.
         now: On the controller's clock; None: when the journal ends.
-        asked: `happens`, a key of `HAPPENS`, with the fields that it needs; `deployment`: whose lanes are wanted.
+        asked: `happens`, a key of `HAPPENS`, with the fields that it needs; `deployment`: which the sentence is about.
         horizon_s: How far to look ahead.
         calls: What was measured of calls, by deployment.
         free: What each node that is alive has free, by Ray's names of resources; None: nobody says.
@@ -89,7 +90,7 @@ class LiveQuestion:
 
 
 def predict(question: LiveQuestion) -> Plain:
-    """The predicted lanes of a deployment with what was asked and without, a sentence, and what it was computed with.
+    """The predicted lanes of all deployments with what was asked and without, a sentence, and what it was computed with.
 
     Raises:
         RankcoreError, ScenarioError, ValueError: The journal cannot be gone on with now, or has no such thing; says why.
@@ -110,14 +111,13 @@ def predict(question: LiveQuestion) -> Plain:
     happens = HAPPENS[question.asked["happens"]](Moment(offset_s=at + SOON_S), question.asked)
     other = going_on.run.fork()
     other.inject(happens)
-    without, then = (_foretell(run, name, at, question.horizon_s) for run in (going_on.run, other))
+    without, then = (_foretell(run, at, question.horizon_s) for run in (going_on.run, other))
     return {
-        "answer": answer(question, without, then),
+        "answer": answer(question, without[name], then[name]),
         "at": at,
         "deployment": name,
         "horizon_s": question.horizon_s,
-        "without": without,
-        "then": then,
+        "lanes": {each: {"without": without[each], "then": then[each]} for each in sorted(then)},
         "rates": _rates(question, history),
         "assumed": _assumed(question, history, going_on, room),
     }
@@ -172,32 +172,57 @@ def _room(history: History, name: str, free: Mapping[str, Mapping[str, float]]) 
 # -- a run, looked at once a second
 
 
-def _foretell(run: Run, name: str, at: float, horizon_s: float) -> Plain:
-    """The lanes of one run, in seconds from now on."""
-    requests, step_s = run.world.deployments[name].requests, max(1.0, horizon_s / POINTS)
-    window = max(1, round(WINDOW_S / step_s))
-    points, done = [], [0]
+def _foretell(run: Run, at: float, horizon_s: float) -> dict[str, Plain]:
+    """The lanes of one run by deployment, in seconds from now on."""
+    step_s = max(1.0, horizon_s / POINTS)
+    curves = {name: _Curves(port.requests, step_s) for name, port in run.world.deployments.items()}
     for number in range(1, math.ceil(horizon_s / step_s) + 1):
         if run.is_over:
             break
-        run.until(at + min(horizon_s, number * step_s))
-        counts = requests.counts
-        ended = sorted(counts.latencies_s[done[max(0, len(done) - window)] :])
-        points.append(
+        after_s = min(horizon_s, number * step_s)
+        run.until(at + after_s)
+        for each in curves.values():
+            each.look(after_s)
+    result = run.go()
+    return {name: {**_lanes(result, name, at, horizon_s), **each.to_plain()} for name, each in curves.items()}
+
+
+class _Curves:
+    """What the calls of one deployment feel along a run."""
+
+    def __init__(self, requests: RequestQueue, step_s: float) -> None:
+        self._requests = requests
+        self._step_s = step_s
+        self._points: list[Plain] = []
+        self._done = [0]
+
+    def look(self, after_s: float) -> None:
+        """One step on."""
+        requests, counts = self._requests, self._requests.counts
+        ended = sorted(counts.latencies_s[self._before(WINDOW_S)[0] :])
+        before, for_s = self._before(RATE_S)
+        self._points.append(
             {
-                "t": round(min(horizon_s, number * step_s), 3),
+                "t": round(after_s, 3),
                 "waiting": requests.waiting,
                 "in_flight": requests.unfinished - requests.waiting,
-                "rate": round((counts.done - done[-1]) / step_s, 3),
+                "rate": round((counts.done - before) / for_s, 3),
                 "p50": _quantile(ended, 0.5),
                 "p99": _quantile(ended, 0.99),
             }
         )
-        done.append(counts.done)
-    counts = requests.counts
-    lost = {"lost": counts.lost, "failed": counts.failed, "expired": counts.expired, "retried": counts.retried}
-    result = run.go()
-    return {**_lanes(result, name, at, horizon_s), "points": points, "calls": {"done": counts.done, **lost}}
+        self._done.append(counts.done)
+
+    def _before(self, window_s: float) -> tuple[int, float]:
+        """How many had ended so long before, or at the beginning, and how long before that was."""
+        steps = min(len(self._done), max(1, round(window_s / self._step_s)))
+        return self._done[-steps], steps * self._step_s
+
+    def to_plain(self) -> Plain:
+        """All of it."""
+        counts = self._requests.counts
+        ends = {"done": counts.done, "lost": counts.lost, "failed": counts.failed, "expired": counts.expired}
+        return {"points": self._points, "calls": {**ends, "retried": counts.retried}}
 
 
 def _lanes(result: RunResult, name: str, at: float, horizon_s: float) -> Plain:
@@ -240,13 +265,13 @@ def answer(question: LiveQuestion, without: Plain, then: Plain) -> str:
     parts = [_ranks_in_words(without, then, horizon_s)]
     most = [max((point["waiting"] for point in each["points"]), default=0) for each in (then, without)]
     if any(most):
-        parts.append(f"at most {most[0]} calls wait (else {most[1]})")
+        parts.append(f"{_calls(most[0], 'wait', 'waits')} at most (else {most[1]})")
     worst = [max((point["p99"] or 0.0 for point in each["points"]), default=0.0) for each in (then, without)]
     if any(worst):
         parts.append(f"the worst p99 is {_seconds(worst[0])} (else {_seconds(worst[1])})")
     gone = sum(then["calls"][each] for each in ("lost", "failed", "expired"))
     if then["calls"]["done"] or gone:
-        parts.append(f"{gone} calls get no answer")
+        parts.append(_calls(gone, "get no answer", "gets no answer"))
     return f"{what}, within {_seconds(horizon_s)} {', '.join(parts)}."
 
 
@@ -274,6 +299,10 @@ def _ranks(ranks: Sequence[int]) -> str:
     shown = ", ".join(str(each) for each in ranks[:6])
     more = f" and {len(ranks) - 6} more" if len(ranks) > 6 else ""
     return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}{more}"
+
+
+def _calls(count: int, do: str, does: str) -> str:
+    return f"{count} call {does}" if count == 1 else f"{count} calls {do}"
 
 
 def _seconds(seconds: float) -> str:

@@ -14,7 +14,7 @@ class LiveView {
   constructor(model, ink) {
     Object.assign(this, { model, ink });
     this.back = 180;
-    this.prediction = null;  // { at, then, without, shown, deployment, horizon }
+    this.prediction = null;  // { at, horizon, shown, lanes: name -> { then, without } }
     this.width = 600;
   }
 
@@ -43,7 +43,7 @@ class LiveView {
     return { step, times };
   }
 
-  of(deployment) { return this.prediction !== null && this.prediction.deployment === deployment.name ? this.prediction : null; }
+  of(deployment) { return this.prediction?.lanes[deployment.name] === undefined ? null : this.prediction; }
 
   backdrop(context, top, bottom, predicted) {
     context.fillStyle = this.ink.of.line;
@@ -71,7 +71,7 @@ class LiveView {
   }
 }
 
-function drawAxis(view, canvas) {
+function drawAxis(view, canvas, predicted) {
   const height = 34, { ink } = view, context = prepare(canvas, view.width, height), { step, times } = view.ticks;
   context.font = `11px ${ink.sans}`;
   context.textAlign = "center";
@@ -87,7 +87,8 @@ function drawAxis(view, canvas) {
   context.textAlign = "right";
   if (word) context.fillText(word, x - 5, 12);
   context.textAlign = "left";
-  if (word) context.fillText(fitting(context, ["predicted \u2192", "pred. \u2192"], view.right - x - 6), x + 6, 12);
+  const ahead = predicted ? ["predicted \u2192", "pred. \u2192"] : ["not predicted"];
+  if (word) context.fillText(fitting(context, ahead, view.right - x - 6), x + 6, 12);
 }
 
 class LivePicture {
@@ -102,7 +103,7 @@ class LivePicture {
 
   get shown() {
     const predicted = this.predicted;
-    return predicted === null ? null : predicted[predicted.shown];
+    return predicted === null ? null : predicted.lanes[this.deployment.name][predicted.shown];
   }
 
   get ranks() {
@@ -118,7 +119,7 @@ class LivePicture {
     this.curve("waiting", [{ key: "waiting", colour: ink.bad, fill: true }], "", points);
     this.curve("latency", [{ key: "p99", colour: ink.controller }, { key: "p50", colour: ink.good, dash: [5, 3] }], " s", points);
     this.curve("rate", [{ key: "rate", colour: ink.change, fill: true }], "/s", points);
-    drawAxis(view, this.canvases.axis);
+    drawAxis(view, this.canvases.axis, this.predicted !== null);
   }
 
   drawRanks() {
@@ -194,7 +195,18 @@ class LivePicture {
       faded(context, 0.72, () => this.segment(context, segment, at + since, at + until, y, h, view.now));
       context.fillStyle = view.ink.stripes(context, view.ink.of.card, null, 7, 2.2);
       context.fillRect(cut[0], y, cut[1] - cut[0], h);
+      if (h >= 12) this.name(context, segment, cut[0], y, cut[1] - cut[0], h);
     }
+  }
+
+  // Letters on a ground of their own: nobody reads through hatches.
+  name(context, { replica, phase }, x, y, width, h) {
+    const { ink } = this.view, text = fitting(context, phase === "running" ? [replica.label] : [`${replica.label} ${phase}`, replica.label], width - 14);
+    if (!text) return;
+    context.fillStyle = ink.of.card;
+    context.fillRect(x + 4, y + 2, context.measureText(text).width + 8, h - 4);
+    context.fillStyle = ink.of.ink;
+    context.fillText(text, x + 8, y + h / 2 + 0.5);
   }
 
   future(id, rank) {
@@ -206,7 +218,7 @@ class LivePicture {
   curve(name, lines, unit, points) {
     const { view } = this, { ink } = view, predicted = this.predicted, context = prepare(this.canvases[name], view.width, CURVE);
     const ahead = predicted === null ? [] : ["then", "without"].map((which) => ({
-      which, points: predicted[which].points.map((point) => ({ ...point, t: predicted.at + point.t })).filter((point) => point.t >= view.now),
+      which, points: predicted.lanes[this.deployment.name][which].points.map((point) => ({ ...point, t: predicted.at + point.t })).filter((point) => point.t >= view.now),
     }));
     const seen = points.filter((point) => point.t >= view.since);
     let high = 0;

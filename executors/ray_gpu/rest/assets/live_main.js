@@ -84,7 +84,9 @@ function tellNumbers(card, deployment) {
   const { said, served } = deployment, status = card.querySelector(".status");
   status.textContent = deployment.left === null ? said.status : "deleted";
   status.dataset.good = String(said.status === "HEALTHY" && deployment.left === null);
-  card.querySelector(".message").textContent = [said.message, said.rollout].filter(Boolean).join("; ");
+  const message = card.querySelector(".message");
+  message.textContent = [said.message, said.rollout].filter(Boolean).join("; ");
+  message.hidden = !message.textContent;
   const numbers = [
     ["ranks served", `${served} of ${said.target}`], ["waiting", amount(said.waiting)], ["at replicas", amount(said.in_flight)],
     ["calls/s", said.rate === null ? "\u2013" : amount(said.rate)],

@@ -152,7 +152,7 @@ class NoteLog {
     const of = note.of ?? note, whom = of.replica_id ?? of.worker_id ?? note.deployment ?? "";
     item.append(element("b", {}, of.kind ?? note.kind ?? "note"), element("span", { class: "whom" }, whom));
     const because = of.because ?? note.because;
-    if (because) item.append(element("span", { class: "because" }, because));
+    if (because) item.append(element("span", { class: "because", title: because }, because));
     return item;
   }
 }

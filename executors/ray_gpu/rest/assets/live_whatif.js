@@ -31,7 +31,7 @@ class WhatIfBox {
 
   // What can be chosen is what there is; a choice that was made stays.
   refresh() {
-    const deployments = this.model.there.map((each) => [each.name, each.name]);
+    const deployments = this.model.there.filter((each) => !each.said.residency).map((each) => [each.name, each.name]);
     const nodes = this.model.nodes.map((node) => [node.id, `${node.id.slice(0, 12)} (${node.address}, ${this.count(node.id)} replicas)`]);
     const names = JSON.stringify([deployments, nodes]);
     if (names === this.names) return;
@@ -94,17 +94,18 @@ class WhatIfBox {
     const shown = "then";
     this.prediction = { ...answer, at, horizon: answer.horizon_s, shown, colours: new Map() };
     this.told.className = "";
-    this.told.textContent = answer.then.broken ? `${answer.answer} The run ended early: ${answer.then.broken}` : answer.answer;
+    const lanes = answer.lanes[answer.deployment];
+    this.told.textContent = lanes.then.broken ? `${answer.answer} The run ended early: ${lanes.then.broken}` : answer.answer;
     const rows = WHATIF_FIGURES.map(([label, of]) => {
-      const row = element("tr"), [then, without] = [of(answer.then), of(answer.without)];
+      const row = element("tr"), [then, without] = [of(lanes.then), of(lanes.without)];
       row.append(element("th", { scope: "row" }, label), element("td", then === without ? {} : { class: "differs" }, then), element("td", {}, without));
       return row;
     });
     document.getElementById("whatif-figures").replaceChildren(...rows);
     const rates = answer.rates.map((rate) => {
-      const row = element("tr");
-      row.append(element("td", {}, rate.of), element("td", {}, rate.what), element("td", {}, rate.value), element("td", {}, rate.from));
-      return row;
+      const line = element("li", {}, `${rate.of}: ${rate.what} `);
+      line.append(element("b", {}, rate.value), element("span", {}, ` (${rate.from})`));
+      return line;
     });
     document.getElementById("whatif-rates").replaceChildren(...rates);
     document.getElementById("whatif-assumed").replaceChildren(...answer.assumed.map((text) => element("li", {}, text)));
