@@ -189,9 +189,8 @@ def test_a_deployment_actor_outlives_controller_and_replicas_and_is_never_anothe
     serve, _ = ours
 
     def there():
-        return [
-            each["name"] for each in ray.util.list_named_actors(all_namespaces=True) if deployment_actors.whose(each["name"])
-        ]
+        names = [each["name"] for each in ray.util.list_named_actors(all_namespaces=True)]
+        return [name for name in names if deployment_actors.whose(name) is not None]
 
     def deployed(start, **options):
         actor = {"name": "counter", "actor_class": Counter, "init_args": (start,), "actor_options": {"num_cpus": 0}}
@@ -215,11 +214,9 @@ def test_a_deployment_actor_outlives_controller_and_replicas_and_is_never_anothe
     handle.kill.remote().result(timeout_s=ANSWER_S)
     eventually(lambda: adds(handle) in range(11, 15), "one that was killed is made anew")
     deployed(100)
-    eventually(
-        lambda: there() not in ([name], []) and len(there()) == 1, "the other version has its own, and that of before is gone"
-    )
+    eventually(lambda: there() not in ([name], []) and len(there()) == 1, "the other version has its own alone")
     assert adds(handle) == 102
-    with pytest.raises(serve.DeploymentFailedError, match="the deployment actor 'counter' does not come up(.|\n)*no number"):
+    with pytest.raises(serve.DeploymentFailedError, match=r"the deployment actor 'counter' does not come up(.|\n)*no number"):
         deployed(None, max_constructor_retry_count=1, rollback=False)
     serve.delete("counted")
     eventually(lambda: not there(), "none is left")
