@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, overload
 import attrs
 
 from executors.deployment_ids import deployment_id, problem_of
-from executors.ray_gpu.deployment_actors import actors_of
+from executors.ray_gpu.deployment_actor_config import actors_of
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.logs.config import as_plain, logging_config_of
 from executors.ray_gpu.serve_options import SERVE_OPTIONS, TOO_MANY, UNAVAILABLE, BackpressureConfig, fields_of, in_our_words

@@ -14,7 +14,8 @@ from ray import cloudpickle
 
 from executors.ray_gpu import environment
 from executors.ray_gpu.declaration import ANY_NUMBER, ROUTING_DEFAULTS, ROUTING_OPTIONS, Application, Deployment, option_of
-from executors.ray_gpu.deployment_actors import actors_of, packed, said
+from executors.ray_gpu.deployment_actor_config import actors_of, said
+from executors.ray_gpu.deployment_actors import packed
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.extras import RayExtras
 from executors.ray_gpu.logs.config import UNASKED, as_plain, logging_config_of

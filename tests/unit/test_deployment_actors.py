@@ -13,7 +13,8 @@ import ray
 from executors.local.wanted import spec_of
 from executors.ray_gpu import config, deployment_actors
 from executors.ray_gpu.declaration import deployment
-from executors.ray_gpu.deployment_actors import VARIABLE, DeploymentActorConfig, actors_of, name_of, said, whose
+from executors.ray_gpu.deployment_actor_config import DeploymentActorConfig, actors_of, said
+from executors.ray_gpu.deployment_actors import VARIABLE, name_of, whose
 from executors.ray_gpu.errors import InvalidDeploymentError, NotInReplicaError
 from executors.ray_gpu.names import replica_of, worker_of
 from executors.ray_gpu.packing import pack
