@@ -169,6 +169,7 @@ def without_actors(monkeypatch):
     monkeypatch.setattr(clusters, "find_replicas", lambda namespace: {name: list(ids) for name, ids in found.items()})
     monkeypatch.setattr(clusters, "find_workers", lambda namespace: {})
     monkeypatch.setattr(clusters, "sweep_groups", lambda namespace, found: None)
+    monkeypatch.setattr(clusters, "sweep_actors", lambda namespace, kept, but: None)
     monkeypatch.setattr(workers, "Reaper", lambda world: SimpleNamespace())
     monkeypatch.setattr(clusters, "kill_replica", lambda namespace, name, replica_id: ended.append(replica_id))
     monkeypatch.setattr(executor, "Reaper", lambda world: SimpleNamespace())

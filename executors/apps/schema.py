@@ -144,6 +144,7 @@ def _options() -> dict[str, Schema]:
             "properties": {option: {} for option in ACTOR_OPTIONS},
             "additionalProperties": False,
         },
+        "deployment_actors": _or_null({"type": "array", "items": FREE, "description": "Actors that all replicas share."}),
         "rejected_with": {"enum": [503, 429], "description": "The status of HTTP of a call that is one too many."},
         "spares": {**COUNT, "description": "Started processes without a rank that stand by."},
         "sync_threads": {**COUNT, "minimum": 1, "description": "How many synchronous calls run at once in a replica."},

@@ -29,6 +29,8 @@ def spec_of(application: Application, app_name: str = DEFAULT_APPLICATION) -> De
         raise InvalidDeploymentError(
             f"_placement_info of {deployment.name} needs --executor ray: there is no placement group here"
         )
+    if deployment.settings.get("deployment_actors"):
+        raise InvalidDeploymentError(f"deployment_actors of {deployment.name} need --executor ray: there are no actors here")
     name = deployment.id_in(app_name)
     fields = {"target_replicas": 1, "version": version_of(deployment.target), **deployment.spec_fields, "name": name}
     try:

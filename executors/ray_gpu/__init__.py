@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from executors.ray_gpu.config import HTTPOptions
     from executors.ray_gpu.context import ReplicaContext, get_replica_context
     from executors.ray_gpu.declaration import Application, Deployment, deployment
+    from executors.ray_gpu.deployment_actors import get_deployment_actor, get_deployment_actor_context
     from executors.ray_gpu.errors import (
         CallCancelledError,
         CallError,
@@ -157,6 +158,8 @@ _HOMES = {
     "evict": "executors.ray_gpu.changing",
     "ensure_process_group": "executors.ray_gpu.process_group",
     "get_app_handle": "executors.ray_gpu.api",
+    "get_deployment_actor": "executors.ray_gpu.deployment_actors",
+    "get_deployment_actor_context": "executors.ray_gpu.deployment_actors",
     "get_deployment_handle": "executors.ray_gpu.api",
     "get_multiplexed_model_id": "executors.ray_gpu.requests.request_context",
     "get_replica_context": "executors.ray_gpu.context",
@@ -241,6 +244,8 @@ __all__ = [
     "ensure_process_group",
     "evict",
     "get_app_handle",
+    "get_deployment_actor",
+    "get_deployment_actor_context",
     "get_deployment_handle",
     "get_multiplexed_model_id",
     "get_replica_context",

@@ -34,7 +34,12 @@ OF_APPLICATION = (
     *((words, ("logging_config",)) for words in ("LoggingConfig.", "logging_config ")),
 )
 """What errors of an application itself begin with, and its keys."""
-OWNERS = {STATIC_PLACEMENT: STATIC_PLACEMENT, "Residency": "residency", "LoggingConfig": "logging_config"}
+OWNERS = {
+    STATIC_PLACEMENT: STATIC_PLACEMENT,
+    "Residency": "residency",
+    "LoggingConfig": "logging_config",
+    "DeploymentActorConfig": "deployment_actors",
+}
 """Options that are mappings, by what errors of them begin with."""
 RESIDENCY_OPTIONS = tuple(field.name for field in attrs.fields(Residency))
 

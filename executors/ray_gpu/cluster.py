@@ -23,6 +23,8 @@ from executors.engine.recent_notes import RecentNotes
 from executors.maintenance import Maintenance
 from executors.ray_gpu.changes_awaited import Changes
 from executors.ray_gpu.cordons import Cordons
+from executors.ray_gpu.deployment_actors import end as end_actors
+from executors.ray_gpu.deployment_actors import sweep as sweep_actors
 from executors.ray_gpu.discovery import find_replicas, find_workers, kill_replica
 from executors.ray_gpu.ids_on_ray import renamed_id
 from executors.ray_gpu.metrics.of_decisions import Decisions
@@ -158,6 +160,8 @@ class ClusterOnRay:
             if note.kind is ClusterNoteKind.LEFT_ALONE and note.rule == "P6" and note.deployment is not None:
                 problem = f"its record and its replicas cannot be gone on with: {note.because}"
                 self._leave_alone(next((k for k, v in ids_on_ray.items() if v == note.deployment), note.deployment), problem)
+        actors = {k: list(codes.get(v, {})) for k, v in ids_on_ray.items()}
+        await persist(partial(sweep_actors, world.namespace, actors, tuple(self.left_alone)))
         for deployment, entry in first.state.deployments.items():
             view = self._add(entry, codes.pop(deployment))
             view.executor.take_over(view.replica_on_ray(each) for each in replica_ids.get(deployment, ()))
@@ -182,7 +186,7 @@ class ClusterOnRay:
         specs = (record.spec, record.previous, record.applied.ranks)
         versions = sorted({spec.version for spec in specs if spec is not None})
         codes = [await persist(partial(self._world.checkpoint.code, id_on_ray, version)) for version in versions]
-        return {code.version: attrs.evolve(code, blob=b"") for code in codes if code is not None}
+        return {code.version: code.without_code for code in codes if code is not None}
 
     def _add(self, entry: Entry, codes: dict[str, Code]) -> RayDeployment:
         view = RayDeployment(self._world, entry, codes, self.backend.tell, self._on_news, self._changed)
@@ -338,6 +342,7 @@ class ClusterOnRay:
     async def _tidy_up(self, view: RayDeployment) -> None:
         """End what is left of a deployment that is gone, and forget its code."""
         await view.close()
+        await self._end_actors(view, frozenset())
         await persist(partial(self._world.checkpoint.forget, view.id_on_ray))
         if not self.is_gone(view):
             del self.deployments[view.deployment]
@@ -358,7 +363,15 @@ class ClusterOnRay:
                 await self._world.call(self._world.checkpoint.drop_code, view.id_on_ray, versions)
             except Exception as error:  # it raises whatever its connection raises; the next record is another occasion
                 LOG.warning("versions of %s that nobody will start again stay stored: %s", deployment, error)
+            await self._end_actors(view, versions)
             view.keep_code(versions)
+
+    async def _end_actors(self, view: RayDeployment, kept: frozenset[str]) -> None:
+        """End what replicas of all but these versions have shared."""
+        for version, code in view.codes().items():
+            if version not in kept and code.actor_names:
+                end = partial(end_actors, self._world.namespace, view.id_on_ray, version, code.actor_names)
+                await persist(end)
 
     def _executor_of(self, deployment: DeploymentId) -> Executor:
         view = self._find(deployment)

@@ -10,6 +10,7 @@ from typing import Any
 
 import attrs
 
+from executors.ray_gpu.deployment_actor_config import DeploymentActorConfig
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.options import HttpOptions
 from executors.ray_gpu.proxies.options import chosen
@@ -21,6 +22,7 @@ __all__ = [
     "AutoscalingPolicy",
     "BackpressureConfig",
     "ControllerOptions",
+    "DeploymentActorConfig",
     "HTTPOptions",
     "ProxyLocation",
     "RequestRouterConfig",

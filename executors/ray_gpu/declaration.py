@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, overload
 import attrs
 
 from executors.deployment_ids import deployment_id, problem_of
+from executors.ray_gpu.deployment_actor_config import actors_of
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.logs.config import as_plain, logging_config_of
 from executors.ray_gpu.serve_options import SERVE_OPTIONS, TOO_MANY, UNAVAILABLE, BackpressureConfig, fields_of, in_our_words
@@ -73,6 +74,7 @@ OWN_OPTIONS = (
     "_placement_info",
     "residency",
     "logging_config",
+    "deployment_actors",
     "rejected_with",
     "max_replicas_per_node",
     "placement_group_bundles",
@@ -294,6 +296,7 @@ def _check(settings: Mapping[str, Any]) -> None:
     allowed = (*SPEC_OPTIONS, *ROUTING_OPTIONS, *OWN_OPTIONS)
     _check_together(settings)
     logging_config_of(settings.get("logging_config"))
+    actors_of(settings.get("deployment_actors"))
     for option in settings:
         if option not in allowed:
             there_are = ", ".join(sorted((*allowed, *SERVE_OPTIONS)))

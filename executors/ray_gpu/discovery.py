@@ -6,7 +6,7 @@ from typing import Any
 
 import ray
 
-from executors.ray_gpu import names, own_groups, traces
+from executors.ray_gpu import deployment_actors, names, own_groups, traces
 from executors.ray_gpu.checkpoint import Checkpoint
 from executors.ray_gpu.reaping import locate
 from executors.ray_gpu.worker.gpu_holder import give_all_back
@@ -61,6 +61,7 @@ def forget_all(namespace: str) -> None:
         for replica_id in replica_ids:
             kill_replica(namespace, name, replica_id)
     own_groups.sweep(namespace, {})
+    deployment_actors.sweep(namespace, {})
 
 
 def end_proxies(namespace: str) -> None:

@@ -130,6 +130,8 @@ def _of_code(code: Code, is_logging_said: bool) -> dict[str, Any]:
         found["logging_config"] = _logging(code.logging)
     elif is_logging_said:
         found["logging_config"] = differing(UNASKED)
+    if code.actors_said is not None:
+        found["deployment_actors"] = code.actors_said
     if code.sync_threads != 1:
         found["sync_threads"] = code.sync_threads
     actors = {key: value for key, value in code.actor_options.items() if key in ACTOR_OPTIONS and key != "runtime_env"}

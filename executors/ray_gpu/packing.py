@@ -14,6 +14,8 @@ from ray import cloudpickle
 
 from executors.ray_gpu import environment
 from executors.ray_gpu.declaration import ANY_NUMBER, ROUTING_DEFAULTS, ROUTING_OPTIONS, Application, Deployment, option_of
+from executors.ray_gpu.deployment_actor_config import actors_of, said
+from executors.ray_gpu.deployment_actors import packed
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.extras import RayExtras
 from executors.ray_gpu.logs.config import UNASKED, as_plain, logging_config_of
@@ -141,10 +143,13 @@ def pack(
     own_logging = deployment.settings.get("logging_config")
     asked_logging = logging_config_of(logging if own_logging is None else own_logging)
     logs = as_plain(asked_logging if asked_logging != UNASKED else None)  # one version, whether said or not
+    actors = actors_of(deployment.settings.get("deployment_actors"))
+    shared = packed(actors)
     version = said_version = deployment.settings.get("version")
     if version is None:
         declared = weights.declared.encode() if weights is not None else b""
         declared += repr(sorted(logs.items())).encode() if logs is not None else b""
+        declared += shared
         version = version_of(blob + source_of(deployment.target) + declared, actor_options)
     before, behind = environment.module_path()
     code = Code(
@@ -161,6 +166,9 @@ def pack(
         weights=weights.spec.weights if weights is not None else "",
         weights_contents=weights.contents if weights is not None else None,
         logging=logs,
+        actors=shared,
+        actor_names=tuple(each.name for each in actors),
+        actors_said=said(actors) if actors else None,
         version_said=said_version is not None,
         runtime_env_said=dict((deployment.settings.get("ray_actor_options") or {}).get("runtime_env") or {}) or None,
     )

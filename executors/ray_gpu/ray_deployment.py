@@ -139,7 +139,7 @@ class RayDeployment:
 
     def add_code(self, code: Code) -> None:
         """A version that may be started from now on."""
-        self._codes[code.version] = attrs.evolve(code, blob=b"")
+        self._codes[code.version] = code.without_code
 
     def wanted_versions(self) -> frozenset[str]:
         """Those that may be started, or run."""

@@ -17,7 +17,7 @@ import ray
 from ray.experimental import internal_kv
 
 from executors.deployment_ids import own_name
-from executors.ray_gpu import context, names, socket_files, traces
+from executors.ray_gpu import context, deployment_actors, names, socket_files, traces
 from executors.ray_gpu.environment import find_modules
 from executors.ray_gpu.logs.config import UNASKED, from_plain
 from executors.ray_gpu.logs.process import log_from_here
@@ -347,6 +347,8 @@ class Replica:
         self._react(reactions)
 
     async def _start(self, change: Change) -> None:
+        if (shared := deployment_actors.shared_here()) is not None:
+            await asyncio.to_thread(shared.start)
         await self._user.start(change)
         await self._server.listen()
         self._server.accepting = True  # with ranks or without: who gets calls, the routes say
@@ -404,10 +406,26 @@ def admitted_code(namespace: str, deployment: str, version: str, process: str, e
     code = load_code(namespace, deployment, version)
     find_modules(code.sys_path, code.sys_path_behind)
     trace_as(traces.kept(namespace), process)
+    deployment_actors.share(_shared(namespace, code))
     user = UserCode(code)
     writer = Writer(code.app_name, own_name(code.app_name, code.deployment), process)
     user.access_log = log_from_here(from_plain(code.logging) or UNASKED, "replica", process, writer.said)
     return user
+
+
+def _shared(namespace: str, code: Code) -> deployment_actors.Shared | None:
+    if not code.actors:
+        return None
+    actors: list[deployment_actors.Packed] = pickle.loads(code.actors)
+    return deployment_actors.Shared(
+        namespace=namespace,
+        deployment=code.deployment,
+        version=code.version,
+        app_name=code.app_name,
+        own_name=own_name(code.app_name, code.deployment),
+        actors={each.name: each for each in actors},
+        python_path=os.pathsep.join((*code.sys_path, *code.sys_path_behind)),
+    )
 
 
 def load_code(namespace: str, deployment: str, version: str) -> Code:

@@ -56,6 +56,9 @@ class Code:
         weights_contents: The contents that they must have; None: nobody has looked at them.
         logging: How replicas log, as `logs.config.as_plain` has it; None: nobody has said.
         version_said: Whether the user has named the version; else it follows from the code.
+        actors: Of what its replicas create the actors that they share, as `deployment_actors.packed` has it; b"": none.
+        actor_names: How the deployment calls them.
+        actors_said: What a file has said of them; None: code did, or there are none.
         runtime_env_said: What the user has said of it for this deployment; the whole one is among the `actor_options`.
     """
 
@@ -74,6 +77,14 @@ class Code:
     logging: dict[str, Any] | None = None
     version_said: bool = False
     runtime_env_said: dict[str, Any] | None = None
+    actors: bytes = b""
+    actor_names: tuple[str, ...] = ()
+    actors_said: list[dict[str, Any]] | None = None
+
+    @property
+    def without_code(self) -> "Code":
+        """What the controller keeps of it."""
+        return attrs.evolve(self, blob=b"", actors=b"")
 
 
 class UserCode:

@@ -125,6 +125,30 @@ def test_what_is_in_force_is_a_config_that_changes_nothing(client):
     assert (status, after["etag"]) == (200, headers["etag"])
 
 
+def test_a_share_of_the_replicas_is_in_force_and_said_as_serve_says_it_until_all_are_asked_for(client, serve_cli, tmp_path):
+    file = tmp_path / "half.yaml"
+    tracing = {"enabled": False, "sampling_ratio": 0.5}
+    more = {"target_capacity": 50, "tracing_config": tracing, "controller_options": {"runtime_env": {"env_vars": {"A": "b"}}}}
+    file.write_text(json.dumps({**CONFIG, **more}))
+    serve_cli("deploy", str(file))
+    eventually(lambda: client.is_running() and len(client.get("/api/v1/ranks")) == 1, "half of two run")
+    said = client.get(APPLICATIONS)
+    assert said["target_capacity"] == 50.0
+    assert said["applications"]["shop"]["deployments"]["Echo"]["target_num_replicas"] == 1
+    config = client.get("/api/v1/config")
+    assert (config["target_capacity"], config["tracing_config"]["sampling_ratio"]) == (50.0, 0.5)
+    assert config["applications"][0]["deployments"][0]["num_replicas"] == 2, "what was asked for"
+    status, planned, _ = client.ask("POST", "/api/v1/plan", config)
+    assert (status, planned["changes"]) == (200, [])
+    assert client.ask("PUT", APPLICATIONS, CONFIG)[0] == 200
+    eventually(lambda: client.is_running() and len(client.get("/api/v1/ranks")) == 2, "both run again")
+    assert client.get(APPLICATIONS)["target_capacity"] is None
+    refused = {"applications": [{**CONFIG["applications"][0], "external_scaler_enabled": True}]}
+    refused["applications"][0]["deployments"] = [{"name": "Echo", "num_replicas": None, "autoscaling_config": {}}]
+    status, said, _ = client.ask("PUT", APPLICATIONS, refused)
+    assert (status, "external_scaler_enabled cannot be had with autoscaling_config" in said["error"]) == (422, True), said
+
+
 def test_bad_input_is_one_line_with_its_field_and_the_controller_never_sees_it(client):
     before = client.get("/api/v1/status")["revision"]
     scale = "/api/v1/applications/shop/deployments/Echo/scale"

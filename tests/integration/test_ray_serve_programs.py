@@ -31,7 +31,7 @@ REQUEST_TIMEOUT_S = 4.0
 BY_DAY = {
     "backpressure", "bundles", "cancelled_call", "config_objects", "fails_to_start", "grpc_service", "http_class",
     "local_testing", "log_files", "multiplexed_models", "replica_context", "replicas_per_node", "router_by_arguments",
-    "router_by_stats", "router_uniform", "run_many", "shutdown_async", "status", "task_errors", "trace_context",
+    "router_by_stats", "router_uniform", "run_many", "shared_actor", "shutdown_async", "status", "task_errors", "trace_context",
     "user_config",
 }  # fmt: skip
 """Programs that `make test` runs; of the others other tests there try the same."""
@@ -150,3 +150,74 @@ def test_a_controller_has_the_variables_that_it_is_started_with_and_is_not_start
         assert serve.status(namespace="other").controller_pid == pid
     finally:
         serve.shutdown(namespace="other")
+
+
+class Asks:
+    def __init__(self):
+        self.first = self.add()
+
+    def add(self):
+        import ray
+
+        from executors.ray_gpu import get_deployment_actor
+
+        return ray.get(get_deployment_actor("counter").add.remote())
+
+    def kill(self):
+        import ray
+
+        from executors.ray_gpu import get_deployment_actor
+
+        ray.kill(get_deployment_actor("counter"))
+
+
+class Counter:
+    def __init__(self, start=0):
+        if start is None:
+            raise ValueError("no number to begin with")
+        self.count = start
+
+    def add(self):
+        self.count += 1
+        return self.count
+
+
+def test_a_deployment_actor_outlives_controller_and_replicas_and_is_never_anothers(ours):
+    import ray
+
+    from executors.ray_gpu import deployment_actors
+
+    serve, _ = ours
+
+    def there():
+        names = [each["name"] for each in ray.util.list_named_actors(all_namespaces=True)]
+        return [name for name in names if deployment_actors.whose(name) is not None]
+
+    def deployed(start, **options):
+        actor = {"name": "counter", "actor_class": Counter, "init_args": (start,), "actor_options": {"num_cpus": 0}}
+        declared = serve.deployment(Asks).options(ray_actor_options={"num_cpus": 0}, deployment_actors=[actor], **options)
+        return serve.run(declared.bind(), name="counted")
+
+    def adds(handle):
+        try:
+            return handle.add.remote().result(timeout_s=ANSWER_S)
+        except (serve.ReplicaGoneError, ValueError, ray.exceptions.RayActorError):
+            return None
+
+    handle = deployed(10)
+    assert adds(handle) == 12, "its __init__ has counted too"
+    (name,) = there()
+    os.kill(serve.status().controller_pid, signal.SIGKILL)
+    eventually(lambda: adds(handle) == 13, "it goes on without the controller")
+    (replica,) = serve.status().deployments["counted/Asks"].replicas
+    os.kill(replica.pid, signal.SIGKILL)
+    eventually(lambda: (adds(handle) or 0) >= 15, "another replica finds the same")
+    handle.kill.remote().result(timeout_s=ANSWER_S)
+    eventually(lambda: adds(handle) in range(11, 15), "one that was killed is made anew")
+    deployed(100)
+    eventually(lambda: there() not in ([name], []) and len(there()) == 1, "the other version has its own alone")
+    assert adds(handle) == 102
+    with pytest.raises(serve.DeploymentFailedError, match=r"the deployment actor 'counter' does not come up(.|\n)*no number"):
+        deployed(None, max_constructor_retry_count=1, rollback=False)
+    serve.delete("counted")
+    eventually(lambda: not there(), "none is left")

@@ -159,6 +159,17 @@ def test_the_most_and_the_least_are_those_of_ray_serve_once_each_source_was_hear
     assert Load(series.finish()).over(("queued", "in_flight"), how, begin, 100.0) == expected
 
 
+def test_what_holds_as_the_look_back_begins_counts_here_and_there_what_was_reported_in_it():
+    samples = [(0.0, 9.0), (20.0, 2.0), (25.0, 4.0)]
+    theirs = [TimeStampedValue(at, value) for at, value in samples]
+    series = EMPTY.mutate()
+    series["queued", "a"] = Series(tuple(Sample(*each) for each in samples), 25.0)
+    load = Load(series.finish())
+    for how, ours, there in (("max", 9.0, 4.0), ("min", 2.0, 2.0)):
+        assert load.over(("queued",), how, 10.0, 40.0) == ours
+        assert aggregate_timeseries(theirs, AggregationFunction(how), window_start=10.0) == there
+
+
 def test_on_the_steady_load_of_ray_63279_serve_goes_up_and_down_for_ever_and_ours_comes_to_rest(monkeypatch, capsys):
     """app_6 of its release tests: 50 requests, give or take two, for which 500 replicas are right.
 

@@ -59,8 +59,9 @@ CLAIMS: dict[str, dict[str, str | tuple[str, ...]]] = {
         "Ray Serve multiplies what is missing to the running replicas": (
             SCALING + "test_serve_multiplies_what_is_missing_to_the_running_replicas_and_ours_what_is_missing_to_the_target",
         ),
-        "the mean over the look-back, which is Serve's default": (
-            SCALING + "test_serve_averages_unless_it_is_told_to_take_the_largest_or_smallest_which_is_refused_here",
+        "the value that holds as the look-back begins counts too": (
+            SCALING + "test_what_holds_as_the_look_back_begins_counts_here_and_there_what_was_reported_in_it",
+            SCALING + "test_the_most_and_the_least_are_those_of_ray_serve_once_each_source_was_heard",
         ),
         'Ray Serve\'s form `{"policy_function": ...}`': (HERE + "test_a_policy_may_have_the_form_of_ray_serve",),
     },
@@ -99,8 +100,16 @@ CLAIMS: dict[str, dict[str, str | tuple[str, ...]]] = {
             CLUSTER + "test_a_replica_asks_for_one_processor_where_nothing_is_said",
         ),
         "only the columns are to be compared": FIGURES,
+        "As in Ray Serve (`executors.ray_gpu.config.DeploymentActorConfig`": (
+            "tests/integration/test_ray_serve_programs.py",
+            "tests/unit/test_deployment_actors.py",
+        ),
     },
     "docs/applications.md": {
+        "so many percent of all replicas, as in Ray Serve": (
+            "tests/unit/test_capacity.py::test_a_share_is_as_many_replicas_as_in_serve",
+            "tests/unit/test_capacity.py::test_a_share_grows_whenever_it_does_in_serve",
+        ),
         "`rankcore deploy FILE` takes Ray Serve's config schema": (
             HERE + "test_a_file_of_applications_has_the_keys_of_ray_serves_config_as_far_as_it_goes",
             "tests/integration/test_ray_shell.py",
@@ -233,7 +242,8 @@ def test_names_that_readme_speaks_of_are_those_of_ray_serve():
     shared = {
         "Application", "Deployment", "batch", "delete", "deployment", "get_app_handle", "get_deployment_handle",
         "get_multiplexed_model_id", "get_replica_context", "ingress", "multiplexed", "run", "run_many", "RunTarget", "shutdown",
-        "shutdown_async", "start", "status", "ControllerOptions", "HTTPOptions",
+        "shutdown_async", "start", "status", "ControllerOptions", "HTTPOptions", "TracingConfig", "get_trace_context",
+        "get_deployment_actor", "get_deployment_actor_context",
     }  # fmt: skip
     assert {each for each in ray_gpu.__all__ if hasattr(serve, each)} == shared
 
@@ -246,9 +256,7 @@ def test_a_file_of_applications_has_the_keys_of_ray_serves_config_as_far_as_it_g
     assert set(AppsConfig.__struct_fields__) <= set(schema.ServeDeploySchema.model_fields)
     assert set(ApplicationConfig.__struct_fields__) <= set(schema.ServeApplicationSchema.model_fields)
     missing = set(schema.DeploymentSchema.model_fields) - {*OPTIONS, "name"}
-    assert {each for each in missing if not each.startswith(("placement_group", "gang", "backpressure", "request_router"))} == {
-        "deployment_actors",
-    }  # fmt: skip
+    assert {each for each in missing if not each.startswith(("placement_group", "gang", "request_router"))} == set()
 
 
 def test_options_of_the_autoscaler_have_the_names_and_defaults_of_ray_serve():

@@ -2,12 +2,14 @@
 
 import asyncio
 import dataclasses
+import logging
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install 'ray[serve]'")
 
-from executors.ray_gpu import config, exceptions
+from executors.ray_gpu import api, config, exceptions, schema
 from executors.ray_gpu.context import ReplicaContext
 from executors.ray_gpu.declaration import deployment
 from executors.ray_gpu.errors import InvalidCallError, InvalidDeploymentError, OverloadedError, RayExecutorError
@@ -16,7 +18,7 @@ from executors.ray_gpu.http.options import HttpOptions
 from executors.ray_gpu.overview import ApplicationInfo, DeploymentInfo, ReplicaStatus, Status
 from executors.ray_gpu.packing import autoscaling_of, pack, scaling_policy_of
 from executors.ray_gpu.proxies.info import ProxyInfo
-from executors.ray_gpu.proxies.options import chosen
+from executors.ray_gpu.proxies.options import ProxyOptions, chosen
 from executors.ray_gpu.requests.call import Call
 from executors.ray_gpu.requests.handle import DeploymentHandle
 from executors.ray_gpu.requests.packing import About
@@ -378,3 +380,32 @@ def test_how_calls_are_serialized_may_be_said_where_it_is_so():
     assert handle.options(request_serialization="pickle", response_serialization="cloudpickle")._options == handle._options
     with pytest.raises(InvalidCallError, match="request_serialization must be one of cloudpickle, pickle, got 'orjson'"):
         handle.options(request_serialization="orjson")
+
+
+def test_a_deployment_says_how_it_logs_with_all_fields_and_a_wrong_change_leaves_it_as_it_was():
+    from ray import serve as there
+
+    for given in ({"log_level": "ERROR"}, schema.LoggingConfig(log_level=40), there.schema.LoggingConfig(log_level="ERROR")):
+        ours, theirs_too = (
+            deployment(logging_config=given)(Model),
+            there.deployment(logging_config={"log_level": "ERROR"})(Model),
+        )
+        assert ours.logging_config == theirs_too.logging_config
+        for each in (ours, theirs_too):
+            each.set_logging_config({"log_level": "DEBUG"})
+            assert each.logging_config["log_level"] == "DEBUG"
+    with pytest.raises(InvalidDeploymentError, match="log_level must be one of"):
+        ours.set_logging_config({"log_level": "loud"})
+    assert ours.logging_config["log_level"] == "DEBUG"
+    assert deployment(Model).logging_config is None
+
+
+def test_a_log_line_says_where_an_application_is_ready(monkeypatch, caplog):
+    ingress = SimpleNamespace(is_ingress=True, route_prefix="/shop", code=SimpleNamespace(app_name="shop"))
+    inner = SimpleNamespace(is_ingress=False, route_prefix=None, code=SimpleNamespace(app_name="shop"))
+    silent = SimpleNamespace(is_ingress=True, route_prefix=None, code=SimpleNamespace(app_name="quiet"))
+    options = ProxyOptions(http=HttpOptions(root_url="https://example.com"))
+    monkeypatch.setattr(api, "ask", lambda controller, method: {"proxy_options": options}[method])
+    with caplog.at_level(logging.INFO):
+        api._say_what_is_ready(None, [inner, ingress, silent])
+    assert caplog.messages == ["application 'shop' is ready at https://example.com/shop", "application 'quiet' is ready"]
