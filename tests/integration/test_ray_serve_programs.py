@@ -28,7 +28,8 @@ IMPORTS = (
 SERVICE = "ray.serve.generated.serve_pb2_grpc.add_UserDefinedServiceServicer_to_server"
 REQUEST_TIMEOUT_S = 4.0
 BY_DAY = {
-    "backpressure", "bundles", "cancelled_call", "config_objects", "fails_to_start", "grpc_service", "http_class",
+    "backpressure", "bundles", "cancelled_call", "choose_replica", "config_objects", "handle_ends", "models_where_they_are",
+    "serializations", "fails_to_start", "grpc_service", "http_class",
     "local_testing", "multiplexed_models", "replica_context", "replicas_per_node",
     "router_by_arguments", "router_by_stats", "router_uniform", "run_many", "shutdown_async", "status",
     "task_errors",

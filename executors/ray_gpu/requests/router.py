@@ -59,6 +59,7 @@ from rankcore.routing.events import (
     CreditsGranted,
     Event,
     FailureKind,
+    KeysHeld,
     ReplicaLost,
     ReplicasProposed,
     RequestArrived,
@@ -128,6 +129,7 @@ class Router:
         self._held: dict[RequestId, tuple[str, Attempt]] = {}  # calls that have a place, and are not sent yet
         self._said: dict[str, dict[str, Any]] = {}  # of replicas that were asked what they have
         self._heard = asyncio.Event()
+        self._asks_models = False
 
     @property
     def has_replicas(self) -> bool:
@@ -196,6 +198,8 @@ class Router:
         except RankcoreError as error:
             del self._calls[call.request_id]
             return call.fail(InvalidCallError(str(error)))
+        if wishes.model_id and not self._asks_models:
+            self._ask_models()
         self._arrivals_total += 1
         self._arriving = call
         self._tell(event)
@@ -332,6 +336,14 @@ class Router:
         """Have a replica say what it has."""
         if self._proposer is not None:
             channel.watch(self._proposer.source.stats_period_s, self._proposer.source.stats_timeout_s)
+        elif self._asks_models:
+            channel.watch(WATCH_S, WATCH_S)
+
+    def _ask_models(self) -> None:
+        """A call is for a model: from now on it is known who has which."""
+        self._asks_models = True
+        for channel in self._ways.current.values():
+            self._watch(channel)
 
     def says(self, channel: Channel, said: dict[str, Any]) -> None:
         """A replica says what it has."""
@@ -339,6 +351,9 @@ class Router:
         self._heard.set()
         if self._proposer is not None:
             self._proposer.says(channel.replica_id, said)
+        elif self._asks_models:
+            at = self._loop.time()
+            self._tell(KeysHeld(replica_id=channel.replica_id, keys=tuple(said.get("models", ())), at=at))
 
     def close(self, error: Exception) -> None:
         """There is nobody to call any more: calls that wait, and those to come, fail with this error."""
