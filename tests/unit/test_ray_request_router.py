@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import logging
+import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -271,6 +273,29 @@ def attrs_of_serve():
     config = pytest.importorskip("ray.serve.config")
     fields = config.RequestRouterConfig.model_fields
     return {name: field.default for name, field in fields.items() if isinstance(field.default, float | int)}
+
+
+def test_the_router_of_the_page_sends_each_call_where_the_fewest_tokens_were(tmp_path):
+    page = (Path(__file__).resolve().parents[2] / "docs" / "requests.md").read_text()
+    program = re.search(r"## Request routers of one's own\n\n```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert program is not None
+    names = {"__name__": "of_the_page"}
+    exec(program[1], names)
+    spec = routing_of(deployment(name="m", request_router_config=names["config"])(names["Model"]), "m")
+
+    async def scenario(first, second):
+        for user, _ in (first, second):
+            user.instance.record_routing_stats = lambda instance=user.instance: {"tokens": len(instance.seen)}
+        caller = Caller(policy="proposed", router=spec.router)
+        caller.follow((0, first[1]), (1, second[1]))
+        await caller.answer("later", 1)
+        first[0].instance.seen += [1, 2, 3]
+        known = caller.router._proposer._replicas
+        await caller.until(lambda: known["m#1.0"].routing_stats == {"tokens": 3} and known["m#1.1"].routing_stats)
+        await caller.answer("note", "fewest")
+        return second[0].instance.seen
+
+    assert played(tmp_path, scenario, 2) == ["fewest"]
 
 
 class Mixed(FIFOMixin, MultiplexMixin, LocalityMixin, RequestRouter):
