@@ -149,6 +149,9 @@ CLAIMS: dict[str, dict[str, str | tuple[str, ...]]] = {
         "(`FIFOMixin`, `LocalityMixin`, `MultiplexMixin`) are as in Ray Serve": (
             "tests/integration/test_ray_serve_programs.py",
         ),
+        "with the methods of Ray Serve's; it begins when": (
+            "tests/unit/test_ray_task_processor.py::test_the_fields_are_those_of_ray_serve",
+        ),
         "| `FIFOMixin` |": (
             HERE + "test_a_replica_that_was_found_for_any_call_goes_to_the_oldest_with_ray_serves_fifo_mixin",
             "tests/unit/test_routing_proposals.py",
