@@ -165,8 +165,7 @@ def _schema() -> Any:
 def _our_call_options() -> Names:
     from executors.ray_gpu.requests import handle
 
-    by_serve = (*handle.SERVE_OPTIONS, *handle.SERIALIZATIONS)
-    return {**fields_of_attrs(handle.CallOptions), **dict.fromkeys(by_serve, NO_DEFAULT)}
+    return {**fields_of_attrs(handle.CallOptions), **dict.fromkeys(handle.SERVE_OPTIONS, NO_DEFAULT)}
 
 
 def _our_http_options() -> Names:

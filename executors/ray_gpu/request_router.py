@@ -166,7 +166,7 @@ class RunningReplica:
         """It has said what it has."""
         self.multiplexed_model_ids = set(said.get("models", ()))
         self.routing_stats = dict(said.get("stats", {}))
-        self.replica_metadata = dict(said.get("metadata", {}))
+        self.replica_metadata = dict(said.get("metadata") or {})
 
     def __repr__(self) -> str:
         return f"RunningReplica({str(self.replica_id)!r})"

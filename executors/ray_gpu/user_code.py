@@ -109,6 +109,7 @@ class UserCode:
         self._arguments: list[Any] = [(), {}]
         self._is_class = False
         self._ended = False
+        self._consumes = False
         self._lifespan: Lifespan | None = None
         self.user_config: Any = None
         self._config_id: str | None = None
@@ -138,6 +139,13 @@ class UserCode:
         """
         self._ranks = get_replica_context().ranks
         await self.build()
+        if (
+            not self._consumes
+            and self._is_class
+            and (begins := getattr(self.instance, "initialize_callable", None)) is not None
+        ):
+            self._consumes = True
+            await finished(begins, self.code.max_ongoing_requests)  # it takes tasks besides calls: see `task_processor`
         if self._is_class and hasattr(self._target, APP) and self._lifespan is None:
             from executors.ray_gpu.http.lifespan import begin
 

@@ -218,6 +218,24 @@ class ReplicasProposed(Struct, frozen=True, kw_only=True, gc=False):
                 checks.identifier(InvalidEventError, _path(self, f"ranked[{index}][{number}]"), replica_id)
 
 
+class KeysHeld(Struct, frozen=True, kw_only=True, gc=False):
+    """A replica says what it has ready for requests of which keys, such as models; all that it has.
+
+    Under the policy "affinity" requests of such a key go to those who have it, as long as one of them has room.
+    """
+
+    replica_id: ReplicaId
+    keys: tuple[str, ...]
+    at: float
+
+    def __post_init__(self) -> None:
+        checks.identifier(InvalidEventError, _path(self, "replica_id"), self.replica_id)
+        _tuple(self, "keys", self.keys, "keys")
+        for index, key in enumerate(self.keys):
+            _text(self, f"keys[{index}]", key)
+        _moment(self, self.at)
+
+
 class CreditsGranted(Struct, frozen=True, kw_only=True, gc=False):
     """A replica says how many requests this router may have in flight there, from now on (C2).
 
@@ -308,6 +326,7 @@ Event: TypeAlias = (
     | RoutesChanged
     | ReplicaLost
     | ReplicasProposed
+    | KeysHeld
     | CreditsGranted
     | RoutingSpecChanged
     | RouterOpened

@@ -69,6 +69,7 @@ class ReplicaImage(Struct, frozen=True):
         turn: When it was last given a request, for policies that go by it.
         limit: How many requests it may have in flight now.
         in_flight: How many it has.
+        keys: What it has said that it has ready.
     """
 
     replica_id: ReplicaId
@@ -82,6 +83,7 @@ class ReplicaImage(Struct, frozen=True):
     turn: int
     limit: int
     in_flight: int
+    keys: tuple[str, ...] = ()
 
 
 class RouterImage(Struct, frozen=True):
@@ -207,6 +209,7 @@ def _replica_image(replica: RoutedReplica) -> ReplicaImage:
         replica.turn,
         replica.limit,
         len(replica.flights),
+        replica.keys,
     )
 
 
@@ -221,6 +224,7 @@ def _add_replica(router: Router, image: ReplicaImage) -> None:
         image.version,
         image.returned,
         turn=image.turn,
+        keys=image.keys,
     )
     router.replicas[image.replica_id] = replica
     if replica.routed:

@@ -26,6 +26,7 @@ class RoutingNoteKind(StrEnum):
     UNROUTED = "unrouted"
     REPLICA_LOST = "replica lost"
     PUT_ASIDE = "put aside"
+    KEYS_HELD = "keys held"
     CREDITS_CHANGED = "credits changed"
     # the router
     SPEC_APPLIED = "spec applied"

@@ -103,6 +103,7 @@ class RoutedReplica:
         flights: What it has in flight, by serial.
         listed: Where the policy keeps it, -1: nowhere, since it has no room. Belongs to the policy.
         turn: When it was last given a request, for policies that go by it.
+        keys: What it has ready, for a policy that goes by it.
     """
 
     replica_id: ReplicaId
@@ -117,6 +118,7 @@ class RoutedReplica:
     flights: dict[int, Request] = attrs.Factory(dict)
     listed: int = -1
     turn: int = 0
+    keys: tuple[str, ...] = ()
 
 
 class Line:

@@ -18,6 +18,7 @@ from rankcore.routing.events import (
     CreditsGranted,
     Event,
     FailureKind,
+    KeysHeld,
     ReplicaLost,
     ReplicasProposed,
     RequestArrived,
@@ -293,6 +294,9 @@ class Router(Tables):
     def _on_replicas_proposed(self, event: ReplicasProposed) -> None:
         proposals.propose(self, event)
 
+    def _on_keys_held(self, event: KeysHeld) -> None:
+        routes.hold(self, event)
+
     def _on_credits_granted(self, event: CreditsGranted) -> None:
         replica = grants.granted(self, event)
         if replica is None:
@@ -339,6 +343,7 @@ HANDLERS: dict[type[Any], Callable[[Router, Any], None]] = {
     RoutesChanged: Router._on_routes_changed,
     ReplicaLost: Router._on_replica_lost,
     ReplicasProposed: Router._on_replicas_proposed,
+    KeysHeld: Router._on_keys_held,
     CreditsGranted: Router._on_credits_granted,
     RoutingSpecChanged: Router._on_routing_spec_changed,
     RouterOpened: Router._on_router_opened,

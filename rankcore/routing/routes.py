@@ -29,7 +29,7 @@ The races, and the line that each is for:
 from bisect import insort
 
 from rankcore.routing import availability, broadcasts, grants, proposals
-from rankcore.routing.events import RoutesChanged
+from rankcore.routing.events import KeysHeld, RoutesChanged
 from rankcore.routing.notes import RoutingNoteKind
 from rankcore.routing.policies import choice_for
 from rankcore.routing.queueing import fill
@@ -79,6 +79,18 @@ def _route(tables: Tables, replica_id: ReplicaId, rank: int | None) -> None:
     grants.may_ask(tables, replica)
     reopen(tables, replica)
     tables.note(RoutingNoteKind.ROUTED, "Q3", None, replica_id, "no rank" if rank is None else f"rank {rank}")
+
+
+def hold(tables: Tables, event: KeysHeld) -> None:
+    """A replica has these ready from now on, and nothing else."""
+    replica = tables.replicas.get(event.replica_id)
+    if replica is None:
+        tables.note(RoutingNoteKind.LATE, "Q10", None, event.replica_id, "nobody knows the replica")
+        return
+    if replica.routed:
+        tables.choice.held(replica, event.keys)
+    replica.keys = event.keys
+    tables.note(RoutingNoteKind.KEYS_HELD, "Q10", None, event.replica_id, f"{len(event.keys)} keys")
 
 
 def unroute(tables: Tables, replica_id: ReplicaId, because: str) -> None:

@@ -30,8 +30,8 @@ class RoutingSpec:
             "shared_queue", the one that has had room for longest, so that whoever is idle takes the next;
             "round_robin", one after the other;
             "power_of_two", the less loaded of two that are drawn, from `seed`;
-            "affinity", requests of one key the same one by consistent hashing with bounded load, those without a key
-            "least_loaded";
+            "affinity", requests of one key who has it ready, where anybody has said so, else one by consistent hashing with
+            bounded load, those without a key "least_loaded";
             "proposed", one of those that a user's code names for it, which `router` says; see `rankcore.routing.proposals`.
         idempotent: Whether a request may be done twice: what was lost together with its replica is retried only then (Q6).
         max_retries: How often one request is retried because it was lost, before it fails. Refusals do not count.

@@ -13,6 +13,7 @@ from rankcore.routing.events import (
     AvailabilityChanged,
     CreditsGranted,
     FailureKind,
+    KeysHeld,
     ReplicaLost,
     ReplicasProposed,
     RequestArrived,
@@ -39,6 +40,7 @@ class NaiveReplica:
     version: int = 0
     since: int = 0  # the turn in which it got to where it is in the order of its policy
     given: int = 0  # the turn in which it was given a request last
+    keys: tuple[str, ...] = ()
     place: int | None = None  # its load when that was; None: it had no room
 
 
@@ -120,6 +122,9 @@ class NaiveRouter:
         if policy == "shared_queue":
             return min(free, key=lambda each: each.since)
         if policy == "affinity" and request.key is not None:
+            holding = [each for each in free if request.key in each.keys]
+            if holding:
+                return min(holding, key=lambda each: (self.load(each), each.born))
             found = self.on_ring(request.key)
             if found is not None:
                 return found
@@ -255,6 +260,11 @@ class NaiveRouter:
                 subject.aside_until = 0.0
                 self.touch(subject)
         self.fill()
+
+    def KeysHeld(self, event: KeysHeld) -> None:
+        for each in self.replicas:
+            if each.name == event.replica_id:
+                each.keys = event.keys
 
     def ReplicasProposed(self, _: ReplicasProposed) -> None:
         """It asks nobody."""

@@ -14,6 +14,7 @@ from rankcore.routing.events import (
     AvailabilityChanged,
     CreditsGranted,
     Event,
+    KeysHeld,
     ReplicaLost,
     ReplicasProposed,
     RequestArrived,
@@ -138,6 +139,10 @@ class Routers(RuleBasedStateMachine):
     def is_granted(self, name: str, credits: int, is_late: bool) -> None:
         self.version += not is_late
         self.send(CreditsGranted(replica_id=name, credits=credits, version=self.version, at=self.now))
+
+    @rule(name=names, keys=st.lists(st.sampled_from("abc"), max_size=2, unique=True))
+    def has_ready(self, name: str, keys: list[str]) -> None:
+        self.send(KeysHeld(replica_id=name, keys=tuple(keys), at=self.now))
 
     @precondition(lambda self: self.arrived)
     @rule(ago=st.integers(0, 5), ranked=groups)

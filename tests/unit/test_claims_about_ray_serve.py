@@ -155,6 +155,16 @@ CLAIMS: dict[str, dict[str, str | tuple[str, ...]]] = {
             CLUSTER + "test_a_call_whose_replica_dies_is_an_error_unless_it_is_said_to_be_idempotent_here",
         ),
         "Every public name of Ray Serve stands in": ("tests/unit/test_serve_compatibility.py",),
+        "(`FIFOMixin`, `LocalityMixin`, `MultiplexMixin`) are as in Ray Serve": (
+            "tests/integration/test_ray_serve_programs.py",
+        ),
+        "with the methods of Ray Serve's; it begins when": (
+            "tests/unit/test_ray_task_processor.py::test_the_fields_are_those_of_ray_serve",
+        ),
+        "| `FIFOMixin` |": (
+            HERE + "test_a_replica_that_was_found_for_any_call_goes_to_the_oldest_with_ray_serves_fifo_mixin",
+            "tests/unit/test_routing_proposals.py",
+        ),
         "| to one rank |": (CLUSTER + "test_to_one_rank_there_is_no_option_there",),
         "| to all |": (CLUSTER + "test_to_all_and_what_one_of_them_raises",),
         "| a response inside a list argument |": (CLUSTER + "test_a_response_inside_a_list_is_an_error",),
@@ -334,3 +344,24 @@ def test_a_policy_may_have_the_form_of_ray_serve():
     given = {"policy_function": "rankcore.autoscaling.policies:ongoing_requests"}
     assert config.AutoscalingPolicy(**given).policy_function == given["policy_function"]
     assert PolicySource.of(given) == PolicySource.of(given["policy_function"])
+
+
+def test_a_replica_that_was_found_for_any_call_goes_to_the_oldest_with_ray_serves_fifo_mixin():
+    pytest.importorskip("ray.serve")
+    from collections import deque
+    from concurrent.futures import Future
+    from types import SimpleNamespace
+
+    from ray.serve.request_router import FIFOMixin
+
+    class Router(FIFOMixin):
+        _record_queue_wait_time = _remove_pending_request_from_indices = _cancel_routing_task_for_pending_request = (
+            lambda self, pending: None
+        )
+
+    router = Router()
+    older, younger = (SimpleNamespace(future=Future()) for _ in range(2))
+    router._pending_requests_to_fulfill = deque((older, younger))
+    router._fulfill_next_pending_request("found for the younger one")
+    assert older.future.result(0) == "found for the younger one"
+    assert not younger.future.done()

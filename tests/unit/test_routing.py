@@ -25,6 +25,7 @@ from rankcore.routing.commands import (
 from rankcore.routing.events import (
     AnswerBegun,
     CreditsGranted,
+    KeysHeld,
     ReplicaLost,
     RequestArrived,
     RequestCancelled,
@@ -133,6 +134,29 @@ def test_two_choices_are_drawn_from_the_state_and_spread_the_load():
     assert sent_to(arrive(router(1, policy="power_of_two"), 1, 2)) == ["llm#1.0"]
     assert mixed(0) == 0
     assert mixed(1) == 0xE220A8397B1DCDAF, "the first number of SplitMix64 with seed 0"
+
+
+def test_requests_of_a_key_go_to_who_has_it_ready_as_long_as_that_has_room():
+    made = router(3, policy="affinity", max_ongoing_requests=2)
+    (by_hash,) = sent_to(arrive(made, 0, key="fr"))
+    having, other = (each for each in ("llm#1.0", "llm#1.1", "llm#1.2") if each != by_hash)
+    for replica_id, keys in ((by_hash, ("de",)), (having, ("fr", "fr")), (other, ("fr",)), (other, ())):
+        assert made.step(KeysHeld(replica_id=replica_id, keys=keys, at=0.0)).commands == ()
+    assert sent_to(arrive(made, 1, 2, key="fr")) == [having, having]
+    assert sent_to(arrive(made, 3, key="fr")) == [by_hash], "who has it has no room"
+    made.step(KeysHeld(replica_id=other, keys=("fr",), at=0.0))
+    made.step(RequestDone(request_id=1, at=0.0))
+    assert sent_to(arrive(made, 4, key="fr")) == [other], "the less loaded of two that have it"
+    made.step(RoutesChanged(removed=(having, other), at=0.0))
+    made.step(KeysHeld(replica_id=having, keys=("es",), at=0.0))
+    made.step(RequestDone(request_id=0, at=0.0))
+    assert sent_to(arrive(made, 5, key="fr")) == [by_hash]
+    (note,) = made.step(KeysHeld(replica_id="unknown", keys=("fr",), at=0.0)).notes
+    assert note.kind.value == "late"
+    assert list(made.choice._holders) == list(router_of(image_of(made)).choice._holders) == ["de"]
+    made.step(RoutingSpecChanged(spec=RoutingSpec(name="llm"), at=0.0))
+    made.step(KeysHeld(replica_id=by_hash, keys=("fr",), at=0.0))
+    assert check_indexes(made) == []
 
 
 def test_requests_of_one_key_go_to_one_replica_up_to_its_bounded_load():

@@ -10,7 +10,7 @@ import ray
 
 from executors.ray_gpu.messages import CallStatus, Version
 from executors.ray_gpu.requests.frames import ERROR, VALUE
-from executors.ray_gpu.requests.packing import NOTHING_SAID, About, Arguments, pack_call
+from executors.ray_gpu.requests.packing import NOTHING_SAID, About, Arguments, Reference, pack_call
 from executors.ray_gpu.requests.pieces import Body
 from executors.ray_gpu.requests.received import ReceivedStream
 
@@ -86,6 +86,8 @@ class Wishes:
         model_id: To the replica that has the calls of this model, with `routing_policy="affinity"`; "": no model.
         timeout_s: From now until it has to be answered; None: it may take for ever.
         keep_failures: Of a broadcast: a rank that fails has that for its answer, and the others are waited for.
+        reserves: Whether it is to have a place at a replica, and to be sent later: see `reserving`.
+        encoding: As what its arguments travel, of `encodings.ENCODINGS`; "": pickled.
     """
 
     rank: int | None = None
@@ -94,6 +96,8 @@ class Wishes:
     model_id: str = ""
     timeout_s: float | None = None
     keep_failures: bool = False
+    reserves: bool = False
+    encoding: str = ""
 
 
 ANYWHERE = Wishes()
@@ -166,6 +170,8 @@ class Call:
         Raises:
             Exception: They cannot be pickled.
         """
+        if self.wishes.encoding:
+            arguments = _encoded(arguments, self.wishes.encoding)
         self.packed = pack_call(self.method, arguments, self.about)
         if self.packed is None:  # without Ray, whom they go to is in this process
             self.arguments = ray.put(arguments) if ray.is_initialized() else Fetched(None, arguments)
@@ -222,6 +228,16 @@ class Call:
         """The answer was cancelled."""
         if self._on_given_up is not None:
             self._on_given_up(self)
+
+
+def _encoded(arguments: Arguments, encoding: str) -> Arguments:
+    from executors.ray_gpu.requests.encodings import encoded  # only who asks for it needs it
+
+    def each(value: Any) -> Any:
+        return value if type(value) is Reference else encoded(value, encoding)
+
+    args, kwargs = arguments
+    return tuple(each(value) for value in args), {name: each(value) for name, value in kwargs.items()}
 
 
 class _AnswerFuture(Future[Answer]):

@@ -87,6 +87,12 @@ class CallingProcess:
             self._is_followed = True
             await self._follow()
 
+    def remove(self, deployment: str, router: Router) -> None:
+        """It is called no more, by this router."""
+        if self._routers.get(deployment) is router:
+            del self._routers[deployment]
+            self._one_more.set()
+
     async def _follow(self) -> None:
         """Ask the controller what is new, again and again."""
         missing = 0

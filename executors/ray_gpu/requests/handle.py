@@ -1,5 +1,7 @@
 """Calling a deployment: `handle.remote(...)` goes to a replica that has room; results, items and exceptions come back."""
 
+import asyncio
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import attrs
@@ -8,6 +10,7 @@ from executors.ray_gpu import names
 from executors.ray_gpu.errors import InvalidCallError
 from executors.ray_gpu.requests.call import Call, Wishes
 from executors.ray_gpu.requests.composition import submit
+from executors.ray_gpu.requests.encodings import PICKLES, SERIALIZATIONS
 from executors.ray_gpu.requests.packing import About
 from executors.ray_gpu.requests.request_context import get_request_context
 from executors.ray_gpu.requests.response import (
@@ -15,7 +18,8 @@ from executors.ray_gpu.requests.response import (
     DeploymentResponse,
     DeploymentResponseGenerator,
 )
-from executors.ray_gpu.requests.routes import caller_of, known_caller_of
+from executors.ray_gpu.requests.routes import caller_of, end_router, known_caller_of
+from executors.ray_gpu.requests.selection import ReplicaSelection, chosen, dispatched
 from executors.ray_gpu.requests.tracing import tracer
 
 
@@ -33,6 +37,8 @@ class CallOptions:
         multiplexed_model_id: Likewise for a model, which `get_multiplexed_model_id()` names.
         timeout_s: Fail with `DeadlineError` where there is no answer after so long; None: what the deployment says.
         request_id: Names the request in the replica's `get_request_context()`; "": as the request that makes the call.
+        request_serialization, response_serialization: As what arguments, and results, travel: "cloudpickle" and "pickle"
+            are the same; "msgpack", "orjson" (JSON) and "noop" (bytes alone) are plain data at the other end.
     """
 
     method_name: str = "__call__"
@@ -43,8 +49,13 @@ class CallOptions:
     multiplexed_model_id: str = ""
     timeout_s: float | None = None
     request_id: str = ""
+    request_serialization: str = PICKLES[0]
+    response_serialization: str = PICKLES[0]
 
     def __attrs_post_init__(self) -> None:
+        for name in ("request_serialization", "response_serialization"):
+            if (how := getattr(self, name)) not in SERIALIZATIONS:
+                raise InvalidCallError(f"{name} must be one of {', '.join(SERIALIZATIONS)}, got {how!r:.80}")
         wishes = [name for name in ("rank", "broadcast", "key", "multiplexed_model_id") if getattr(self, name) not in NO_WISH]
         if len(wishes) > 1:
             raise InvalidCallError(f"a call can have one of {' and '.join(wishes)}, not both")
@@ -66,18 +77,6 @@ NO_WISH = (None, False, "")
 SERVE_OPTIONS = {"session_id": "key"}
 """By Ray Serve's name: ours."""
 
-SERIALIZATIONS = ("request_serialization", "response_serialization")
-PICKLES = ("cloudpickle", "pickle")
-"""Arguments and results are pickled, and what plain pickle has no name for by cloudpickle."""
-
-NOT_HERE = (
-    "choose_replica",
-    "dispatch",
-    "shutdown",
-    "shutdown_async",
-)
-"""Members of Ray Serve's handle. Whoever writes one of them means that, and not a method of the user's class."""
-
 
 class DeploymentHandle:
     """Calls one deployment. It can be pickled, and passed to other replicas and drivers.
@@ -98,13 +97,17 @@ class DeploymentHandle:
         self._namespace = namespace
         self._options = options or CallOptions()
         chosen = self._options
-        self._about = About(chosen.request_id, chosen.multiplexed_model_id, chosen.stream)
+        encoding, as_what = (
+            "" if each in PICKLES else each for each in (chosen.request_serialization, chosen.response_serialization)
+        )
+        self._about = About(chosen.request_id, chosen.multiplexed_model_id, chosen.stream, encoding=as_what)
         self._wishes = Wishes(
             rank=chosen.rank,
             broadcast=chosen.broadcast,
             key=chosen.key,
             model_id=chosen.multiplexed_model_id,
             timeout_s=chosen.timeout_s,
+            encoding=encoding,
         )
 
     def options(self, **options: Any) -> "DeploymentHandle":
@@ -113,9 +116,6 @@ class DeploymentHandle:
         Raises:
             InvalidCallError: There is no such option, or it is not what it may be.
         """
-        for name in SERIALIZATIONS:
-            if (how := options.pop(name, PICKLES[0])) not in PICKLES:
-                raise InvalidCallError(f"{name} must be one of {', '.join(PICKLES)}, got {how!r:.80}")
         for name, ours in SERVE_OPTIONS.items():
             if name in options and ours in options:
                 raise InvalidCallError(f"{name} cannot be had with {ours}, which it is called here: leave one of them out")
@@ -171,14 +171,46 @@ class DeploymentHandle:
         call = everybody._begin(attrs.evolve(everybody._wishes, keep_failures=True), args, kwargs)
         return DeploymentBroadcastResponse(DeploymentResponse(call))
 
+    def choose_replica(self, *args: Any, **kwargs: Any) -> AbstractAsyncContextManager[ReplicaSelection]:
+        """Have a place at a replica, and say which: `async with`. `dispatch` in it sends the call there; without, the place is
+        free again at the end.
+
+        Args:
+            args, kwargs: What a request router of one's own may look at.
+
+        Example:
+            async with handle.choose_replica() as chosen: print(await handle.dispatch(chosen, 1))
+        """
+        router = caller_of(self._namespace, self._deployment)
+        return chosen(router, self._deployment, self._options.method_name, self._about, self._wishes, (args, kwargs))
+
+    def dispatch(self, selection: ReplicaSelection, *args: Any, **kwargs: Any) -> Any:
+        """Call the method that the place was chosen for, there.
+
+        Returns:
+            As `remote`.
+
+        Raises:
+            InvalidCallError: It is of another deployment, or was dispatched before.
+        """
+        call = dispatched(selection, self._deployment, (args, kwargs))
+        return DeploymentResponseGenerator(call) if call.about.stream else DeploymentResponse(call)
+
+    def shutdown(self) -> None:
+        """Wait for what this process has under way for the deployment, by this handle or another, and follow it no more. Who
+        calls it later begins anew. In asynchronous code this does not wait: `shutdown_async` does.
+        """
+        ended = end_router(self._namespace, self._deployment)
+        if asyncio._get_running_loop() is None:
+            ended.result()
+
+    async def shutdown_async(self) -> None:
+        """The same, to be awaited."""
+        await asyncio.wrap_future(end_router(self._namespace, self._deployment))
+
     def __getattr__(self, name: str) -> "DeploymentHandle":
         if name.startswith("_"):
             raise AttributeError(name)
-        if name in NOT_HERE:
-            raise AttributeError(
-                f"handle.{name} is one of Ray Serve's, which is not here; a method of that name of your class is called by "
-                f"handle.options(method_name={name!r}).remote(...)"
-            )
         return self.options(method_name=name)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -28,17 +28,19 @@ class About(NamedTuple):
         model_id: The model that is asked for; "": none.
         stream: Whether the answer is to come item by item.
         trace: The `traceparent` of the call's span; "": there are no spans.
+        encoding: As what results are to travel, of `encodings.ENCODINGS`; "": pickled.
     """
 
     request_id: str = ""
     model_id: str = ""
     stream: bool = False
     trace: str = ""
+    encoding: str = ""
 
     @property
     def sent(self) -> tuple[Any, ...]:
-        """As it travels: a replica of before knows of no spans."""
-        return tuple(self) if self.trace else tuple(self[:3])
+        """As it travels: a replica of before knows of no spans, or of no encodings."""
+        return tuple(self) if self.encoding else tuple(self[:4]) if self.trace else tuple(self[:3])
 
 
 NOTHING_SAID = About()
@@ -81,21 +83,29 @@ def unpack_call(packed: Body) -> tuple[str, Arguments, About]:
     return method, (args, kwargs), NOTHING_SAID if said is None else About(*said)
 
 
-def pack_value(value: Any) -> tuple[int, Body]:
+def pack_value(value: Any, encoding: str = "") -> tuple[int, Body]:
     """The answer of a call that returned; of kind LARGE, without a body, if the value is."""
     try:
+        if encoding:
+            return VALUE, _encoded(value, encoding)
         packed = _packed(value, _plain_bytes(value))
     except Exception as error:
         return pack_error(TypeError(f"the result cannot be pickled: {error}"), "")
     return (LARGE, b"") if packed is None else (VALUE, packed)
 
 
-def pack_item(value: Any) -> tuple[int, Body]:
+def pack_item(value: Any, encoding: str = "") -> tuple[int, Body]:
     """One item of a stream, whatever its size."""
     try:
-        return VALUE, dumps(value)
+        return VALUE, dumps(value) if not encoding else _encoded(value, encoding)
     except Exception as error:
         return pack_error(TypeError(f"an item of the stream cannot be pickled: {error}"), "")
+
+
+def _encoded(value: Any, encoding: str) -> Body:
+    from executors.ray_gpu.requests.encodings import encoded  # only who asks for it needs it
+
+    return dumps(encoded(value, encoding))
 
 
 def pack_error(error: BaseException, trace: str) -> tuple[int, Body]:

@@ -76,6 +76,11 @@ class DeploymentResponse:
         )
 
     @property
+    def by_reference(self) -> bool:
+        """Whether large arguments and results travel by reference, in Ray's object store: they do."""
+        return True
+
+    @property
     def request_id(self) -> str:
         """What `handle.options(request_id=...)` has called it; "": nobody has."""
         return self.call.about.request_id
@@ -171,6 +176,11 @@ class DeploymentResponseGenerator:
         if cancelled:
             self._stream.fail(CallCancelledError("the stream was cancelled"))
         return cancelled
+
+    @property
+    def by_reference(self) -> bool:
+        """As of a response."""
+        return True
 
     @property
     def request_id(self) -> str:

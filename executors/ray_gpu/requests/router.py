@@ -9,6 +9,7 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import InvalidStateError
 from contextlib import suppress
 from copy import copy
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ from executors.ray_gpu.requests.call import Answer, Call
 from executors.ray_gpu.requests.channel import Attempt, Channel
 from executors.ray_gpu.requests.frames import ERROR, PARTS, REFUSED
 from executors.ray_gpu.requests.packing import pack_error
+from executors.ray_gpu.requests.selection import ReservedCall
 from executors.ray_gpu.requests.ways import Ways
 from rankcore import routing
 from rankcore.errors import RankcoreError
@@ -57,6 +59,7 @@ from rankcore.routing.events import (
     CreditsGranted,
     Event,
     FailureKind,
+    KeysHeld,
     ReplicaLost,
     ReplicasProposed,
     RequestArrived,
@@ -70,11 +73,18 @@ from rankcore.routing.events import (
     RoutesChanged,
     RoutingSpecChanged,
 )
-from rankcore.routing.spec import RoutingSpec
+from rankcore.routing.spec import PROPOSED, RoutingSpec
 from rankcore.routing.statuses import is_lifted_by
 
 if TYPE_CHECKING:
     from executors.ray_gpu.requests.proposer import Proposer
+
+
+WATCH_S = 10.0
+"""How often replicas look at what they have, where it is wanted for `metadata_of` alone."""
+METADATA_S = 10.0
+"""How long is waited for what a replica says of itself, once."""
+IDLE_LOOK_S = 0.01
 
 
 class Router:
@@ -117,6 +127,10 @@ class Router:
         self._gone_because: Exception | None = None
         self._namespace, self._node_id = namespace, node_id
         self._proposer: Proposer | None = None  # a user's code says who gets a call
+        self._held: dict[RequestId, tuple[str, Attempt]] = {}  # calls that have a place, and are not sent yet
+        self._said: dict[str, dict[str, Any]] = {}  # of replicas that were asked what they have
+        self._heard = asyncio.Event()
+        self._asks_models = False
 
     @property
     def has_replicas(self) -> bool:
@@ -185,6 +199,8 @@ class Router:
         except RankcoreError as error:
             del self._calls[call.request_id]
             return call.fail(InvalidCallError(str(error)))
+        if wishes.model_id and not self._asks_models:
+            self._ask_models()
         self._arrivals_total += 1
         self._arriving = call
         self._tell(event)
@@ -252,18 +268,68 @@ class Router:
 
     def _adopt_router(self, spec: RoutingSpec) -> None:
         """Another user's code is to be asked from now on, or none."""
-        if spec.router == self._core.spec.router:
+        text = spec.router if spec.policy == PROPOSED else ""
+        if text == (self._proposer.text if self._proposer is not None else ""):
             return
         if self._proposer is not None:
             self._proposer.close()
         self._proposer = None
-        if spec.router:
+        if text:
             from executors.ray_gpu.requests.proposer import Proposer  # only who has such a router needs it
 
             name = self._core.spec.name
-            self._proposer = Proposer(self._namespace, name, self._node_id, spec.router, self._core, self._propose_replicas)
+            self._proposer = Proposer(self._namespace, name, self._node_id, text, self._core, self._propose_replicas)
             for channel in self._ways.current.values():
                 self._watch(channel)
+
+    def release(self, call: ReservedCall) -> None:
+        """Send a call that has a place; from any thread."""
+        self._loop.call_soon_threadsafe(self._release, call)
+
+    def _release(self, call: ReservedCall) -> None:
+        replica_id, attempt = self._held.pop(call.request_id, ("", None))
+        if attempt is None or self._calls.get(call.request_id) is not call:
+            return  # it has failed meanwhile
+        channel = self._ways.current.get(replica_id)
+        if channel is None or not channel.open:
+            self.failed(attempt, f"replica {replica_id} has left")
+        else:
+            channel.send(attempt)
+
+    def _hold(self, call: ReservedCall, replica_id: str, attempt: Attempt) -> None:
+        """There is a place for a call that is to be sent later."""
+        if call.place.done():  # that place is gone
+            call.fail(ReplicaGoneError("the replica that was chosen has ended"))
+        self._held[call.request_id] = replica_id, attempt
+        with suppress(InvalidStateError):
+            call.place.set_result(replica_id)
+
+    def node_of(self, replica_id: str) -> str:
+        """Where a replica is, as Ray names the node."""
+        return self._ways.node_of(replica_id)
+
+    async def metadata_of(self, replica_id: str) -> dict[str, Any]:
+        """What a replica has said of itself, once; from any event loop."""
+        found: dict[str, Any] = await asyncio.wrap_future(
+            asyncio.run_coroutine_threadsafe(self._metadata_of(replica_id), self._loop)
+        )
+        return found
+
+    async def _metadata_of(self, replica_id: str) -> dict[str, Any]:
+        channel = self._ways.current.get(replica_id)
+        if replica_id not in self._said and channel is not None:
+            channel.watch(WATCH_S, WATCH_S)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(METADATA_S):
+                while self._said.get(replica_id, {}).get("metadata") is None:
+                    self._heard.clear()
+                    await self._heard.wait()
+        return self._said.get(replica_id, {}).get("metadata") or {}
+
+    async def until_idle(self) -> None:
+        """No call is under way."""
+        while self._calls or self._submitted:
+            await asyncio.sleep(IDLE_LOOK_S)
 
     def _propose_replicas(self, request_id: RequestId, ranked: tuple[tuple[str, ...], ...]) -> None:
         self._tell(ReplicasProposed(request_id=request_id, ranked=ranked, at=self._loop.time()))
@@ -272,11 +338,24 @@ class Router:
         """Have a replica say what it has."""
         if self._proposer is not None:
             channel.watch(self._proposer.source.stats_period_s, self._proposer.source.stats_timeout_s)
+        elif self._asks_models:
+            channel.watch(WATCH_S, WATCH_S)
+
+    def _ask_models(self) -> None:
+        """A call is for a model: from now on it is known who has which."""
+        self._asks_models = True
+        for channel in self._ways.current.values():
+            self._watch(channel)
 
     def says(self, channel: Channel, said: dict[str, Any]) -> None:
         """A replica says what it has."""
+        self._said[channel.replica_id] = said
+        self._heard.set()
         if self._proposer is not None:
             self._proposer.says(channel.replica_id, said)
+        elif self._asks_models:
+            at = self._loop.time()
+            self._tell(KeysHeld(replica_id=channel.replica_id, keys=tuple(said.get("models", ())), at=at))
 
     def close(self, error: Exception) -> None:
         """There is nobody to call any more: calls that wait, and those to come, fail with this error."""
@@ -334,6 +413,9 @@ class Router:
         if self._proposer is not None:
             self._proposer.lost(channel.replica_id)
         reason = f"replica {channel.replica_id} died while it ran this call"
+        self._said.pop(channel.replica_id, None)
+        held = [each for each, (replica_id, _) in self._held.items() if replica_id == channel.replica_id]
+        unanswered = [*unanswered, *(self._held.pop(each)[1] for each in held)]
         if self._ways.lost(channel):
             self._tell(ReplicaLost(replica_id=channel.replica_id, reason=reason, at=self._loop.time()))
             return
@@ -399,16 +481,21 @@ class Router:
             self.counts.at_once += 1
         else:
             self.counts.waits.add(self._loop.time() - call.arrived_at)
+        self._send(call, command)
+
+    def _send(self, call: Call, command: Dispatch | Retry) -> None:
         if self._proposer is not None:
             self._proposer.sent(call, command.replica_id)
-        self._ways.current[command.replica_id].send(Attempt(call, command.attempt, command.part))
+        attempt = Attempt(call, command.attempt, command.part)
+        if call.wishes.reserves and isinstance(call, ReservedCall):
+            self._hold(call, command.replica_id, attempt)
+        else:
+            self._ways.current[command.replica_id].send(attempt)
 
     def _retry(self, command: Retry) -> None:
         self.counts.retried += 1
         call = self._calls[command.request_id]
-        if self._proposer is not None:
-            self._proposer.sent(call, command.replica_id)
-        self._ways.current[command.replica_id].send(Attempt(call, command.attempt, command.part))
+        self._send(call, command)
 
     def _ask_whom(self, command: Propose) -> None:
         if self._proposer is not None:
@@ -418,6 +505,10 @@ class Router:
             self._loop.call_soon(self._propose_replicas, command.request_id, (everybody,))
 
     def _stop(self, command: StopAttempt) -> None:
+        held = self._held.pop(command.request_id, None)
+        if held is not None:  # nobody has it
+            self._loop.call_soon(lambda: self._tell(RequestDone(**self._of(held[1]))))
+            return
         self._ways.stop(command.replica_id, command.request_id, command.attempt, command.part)
 
     def _complete(self, command: Complete) -> None:

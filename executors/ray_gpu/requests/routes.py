@@ -7,6 +7,7 @@ one that is silent for a moment, and wait for it as long as they may whenever th
 import asyncio
 import atexit
 import threading
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
@@ -105,6 +106,24 @@ def known_caller_of(namespace: str, deployment: str) -> Submits | None:
     router = _routers.get((namespace, deployment))
     is_there = router is not None and not router.gone and _cluster is connection()
     return _here.get((namespace, deployment)) or (router if is_there else None)
+
+
+def end_router(namespace: str, deployment: str) -> "Future[None]":
+    """Answer what this process has under way for a deployment, and follow it no more. Who calls it later begins anew."""
+    with _lock:
+        router, process, loop = _routers.pop((namespace, deployment), None), _processes.get(namespace), _loop
+
+    async def end() -> None:
+        if router is not None and process is not None and not router.gone:
+            await router.until_idle()
+            process.remove(deployment, router)
+            router.close(NotRunningError(f"the handles of {deployment} were shut down"))
+
+    if router is None or loop is None:
+        nothing: Future[None] = Future()
+        nothing.set_result(None)
+        return nothing
+    return asyncio.run_coroutine_threadsafe(end(), loop)
 
 
 def router_of(namespace: str, deployment: str) -> Router:

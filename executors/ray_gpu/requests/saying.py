@@ -96,6 +96,6 @@ class Saying:
             self._say(tuple(connection for connection, _, _ in self._listeners.values()))
 
     def _say(self, connections: "tuple[Connection, ...]") -> None:
-        said = dumps({**self._said, "metadata": self._said["metadata"] or {}})
+        said = dumps(self._said)
         for connection in connections:
             connection.say_what_there_is(said)

@@ -343,11 +343,11 @@ class CallServer:
                 return await self._http(connection, call_id, running, arguments)
             result = await self._call(method, with_inputs(arguments, running.more_input))
             if about.stream:
-                await self._stream(connection, call_id, running, method, result)
+                await self._stream(connection, call_id, running, method, result, about.encoding)
             elif is_stream(result):
                 raise TypeError(f"{method} returned a generator: call it with handle.options(stream=True)")
             else:
-                kind, body = pack_value(result)
+                kind, body = pack_value(result, about.encoding)
                 connection.answer(call_id, kind, body, result if kind == LARGE else None)
         except BaseException as error:
             ended = type(error).__name__
@@ -416,7 +416,9 @@ class CallServer:
         whole = await answer_http(self._user, scope, body, has_more, running.more_input, window)
         connection.answer(call_id, *(pack_item(whole) if whole is not None else (END,)))
 
-    async def _stream(self, connection: TakesAnswers, call_id: int, running: Running, method: str, result: Any) -> None:
+    async def _stream(
+        self, connection: TakesAnswers, call_id: int, running: Running, method: str, result: Any, encoding: str
+    ) -> None:
         if not is_stream(result):
             raise TypeError(f"{method} returned {type(result).__name__}, not a generator: call it without stream=True")
         running.window = window = Window(partial(connection.say, call_id))
@@ -424,7 +426,7 @@ class CallServer:
             async for item in each:
                 if window.is_full:
                     await window.room()
-                kind, body = pack_item(item)
+                kind, body = pack_item(item, encoding)
                 if kind == ERROR:
                     return connection.answer(call_id, kind, body)
                 window.send(ITEM, body)

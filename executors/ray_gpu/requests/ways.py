@@ -65,6 +65,11 @@ class Ways:
         for channel in self.current.values():
             channel.close()
 
+    def node_of(self, replica_id: str) -> str:
+        """Where a replica is; "": it is gone."""
+        endpoint = self._endpoints.get(replica_id)
+        return endpoint.node_id if endpoint is not None else ""
+
     def granted(self, channel: Channel) -> bool:
         """A grant has come; whether by a channel that calls are sent by."""
         if channel.replica_id in self._connecting:

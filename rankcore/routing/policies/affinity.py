@@ -29,13 +29,21 @@ class Affinity(LeastLoaded):
         self._on_ring: dict[int, RoutedReplica] = {}
         self._load = 0
         self._loads: dict[int, int] = {}
+        self._holders: dict[str, dict[int, RoutedReplica]] = {}
 
     take = Choice.take
 
     def first(self, request: Request) -> RoutedReplica | None:
-        """The first on the ring, from the key on, that has room and less than its bounded load."""
+        """Of those that have ready what the key is for, the least loaded that has room; else the first on the ring, from the
+        key on, that has room and less than its bounded load.
+        """
         if request.key is None or not self._on_ring:
             return super().first(request)
+        holders = self._holders.get(request.key)
+        if holders:
+            having_room = [each for each in holders.values() if len(each.flights) < each.limit]
+            if having_room:
+                return min(having_room, key=_load)
         bound = ceil(self._factor * (self._load + 1) / len(self._on_ring))
         begin = bisect_left(self._ring, (hashed(request.key), 0))
         for step in range(min(WALK_MAX, len(self._ring))):
@@ -58,13 +66,34 @@ class Affinity(LeastLoaded):
         self._loads[replica.birth] = 0
         for point in _points(replica):
             insort(self._ring, point)
+        self._hold(replica, replica.keys)
+
+    def held(self, replica: RoutedReplica, keys: tuple[str, ...]) -> None:
+        """Others than before."""
+        self._let_go(replica)
+        self._hold(replica, keys)
+
+    def _hold(self, replica: RoutedReplica, keys: tuple[str, ...]) -> None:
+        for key in keys:
+            self._holders.setdefault(key, {})[replica.birth] = replica
+
+    def _let_go(self, replica: RoutedReplica) -> None:
+        for key in set(replica.keys):
+            del self._holders[key][replica.birth]
+            if not self._holders[key]:
+                del self._holders[key]
 
     def leave(self, replica: RoutedReplica) -> None:
         """Take a replica from the ring."""
+        self._let_go(replica)
         del self._on_ring[replica.birth]
         self._load -= self._loads.pop(replica.birth)
         for point in _points(replica):
             del self._ring[bisect_left(self._ring, point)]
+
+
+def _load(replica: RoutedReplica) -> tuple[int, int]:
+    return len(replica.flights), replica.birth
 
 
 def hashed(text: str) -> int:

@@ -44,6 +44,9 @@ class Choice(ABC):
     def leave(self, replica: RoutedReplica) -> None:  # noqa: B027
         """A replica is not routed any more, or has another rank from now on; `update` came before."""
 
+    def held(self, replica: RoutedReplica, keys: tuple[str, ...]) -> None:  # noqa: B027 (only one that goes by keys has to know)
+        """A routed replica has these ready in place of `replica.keys`."""
+
     def waits(self, request: Request) -> None:  # noqa: B027 (only one that `asks` has to know)
         """A request for anybody stands in the line."""
 

@@ -4,6 +4,8 @@ from ray import serve
 from ray.serve.config import RequestRouterConfig
 from ray.serve.request_router import PendingRequest, RequestRouter, RunningReplica
 
+import __main__
+
 
 class ByArgument(RequestRouter):
     async def choose_replicas(
@@ -14,6 +16,9 @@ class ByArgument(RequestRouter):
         said = pending_request.metadata
         number = pending_request.args[0] if said.call_method == "nth" else int(said.session_id)
         return [[in_order[number % len(in_order)]]]
+
+
+__main__.ByArgument = ByArgument  # where a class of a program that is run by itself is
 
 
 @serve.deployment(

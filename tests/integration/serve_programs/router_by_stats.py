@@ -13,6 +13,8 @@ from ray.serve.request_router import (
     RunningReplica,
 )
 
+import __main__
+
 
 class ThroughputAwareRequestRouter(FIFOMixin, MultiplexMixin, LocalityMixin, RequestRouter):
     def initialize_state(self, name: str) -> None:
@@ -28,6 +30,9 @@ class ThroughputAwareRequestRouter(FIFOMixin, MultiplexMixin, LocalityMixin, Req
             if available:
                 return [[min(available, key=lambda replica: replica.routing_stats.get(self.name, 0))]]
         return []
+
+
+__main__.ThroughputAwareRequestRouter = ThroughputAwareRequestRouter  # where a class of a program that is run by itself is
 
 
 @serve.deployment(

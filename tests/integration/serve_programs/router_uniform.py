@@ -6,6 +6,8 @@ from ray import serve
 from ray.serve.config import RequestRouterConfig
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
+import __main__
+
 
 class UniformRequestRouter(RequestRouter):
     async def choose_replicas(
@@ -17,6 +19,9 @@ class UniformRequestRouter(RequestRouter):
         import builtins
 
         builtins.ROUTED = [*getattr(builtins, "ROUTED", []), (pending_request.metadata.call_method, replica_id.unique_id)]
+
+
+__main__.UniformRequestRouter = UniformRequestRouter  # where a class of a program that is run by itself is
 
 
 @serve.deployment(
