@@ -397,6 +397,16 @@ def running_status(namespace: str | None = None, timeout_s: float = connection.A
     return found
 
 
+def controller_health(*, namespace: str | None = None) -> dict[str, Any]:
+    """How the controller keeps up, in the fields of Ray Serve's `ControllerHealthMetrics`; what is not measured is None.
+
+    Raises:
+        NotRunningError, NoAnswerError: As `running_status`.
+    """
+    found: dict[str, Any] = ask(connection.running(namespace), "health")
+    return found
+
+
 def config_in_force(*, namespace: str | None = None) -> dict[str, Any]:
     """What is in force, as a file of applications says it: options that are as they are by default are left out.
 
