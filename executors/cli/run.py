@@ -51,7 +51,7 @@ class RunAsked:
 
 
 @attrs.frozen
-class Running:
+class RunnableTarget:
     """What is run: an application of a module, or those of a file.
 
     Attributes:
@@ -70,7 +70,7 @@ class Running:
 def run(wanted: RunAsked) -> None:
     """Do what `commands/run.py` says."""
     is_file = Path(wanted.target).suffix in FILES
-    prepare: Callable[[], Running]
+    prepare: Callable[[], RunnableTarget]
     if is_file:
         prepare = partial(_file, wanted, asked(partial(_read, wanted)))
     else:
@@ -110,7 +110,7 @@ def _options(wanted: RunAsked) -> dict[str, Any]:
     return {"namespace": wanted.namespace, **journal}
 
 
-def _application(wanted: RunAsked, application: "Application") -> Running:
+def _application(wanted: RunAsked, application: "Application") -> RunnableTarget:
     """That of MODULE:APP. The process is connected."""
     from executors.ray_gpu import api
     from executors.ray_gpu.applications import in_order
@@ -125,7 +125,7 @@ def _application(wanted: RunAsked, application: "Application") -> Running:
         target = api.RunTarget(found, app_name, wanted.route_prefix, origin=origin)
         api.run_many([target], wait=wait, replace=replace, **options)
 
-    return Running(
+    return RunnableTarget(
         app_names=(app_name,),
         names=tuple(deployment_id(app_name, each) for each in in_order(application)),
         deploy=partial(deploy, application),
@@ -146,7 +146,7 @@ def _read(wanted: RunAsked) -> "AppsFile":
     return packing.read(Path(wanted.target))
 
 
-def _file(wanted: RunAsked, file: "AppsFile") -> Running:
+def _file(wanted: RunAsked, file: "AppsFile") -> RunnableTarget:
     """Those of a file. The process is connected."""
     from executors.apps import packing
     from executors.ray_gpu import api
@@ -164,7 +164,7 @@ def _file(wanted: RunAsked, file: "AppsFile") -> Running:
         return deploy(found, packing.packages_of(found, options["namespace"]), False, True)
 
     packages = packing.packages_of(file, options["namespace"])
-    return Running(
+    return RunnableTarget(
         app_names=tuple(each.name for each in file.config.applications),
         names=tuple(each.spec.name for each in packages),
         deploy=partial(deploy, file, packages),
@@ -172,7 +172,7 @@ def _file(wanted: RunAsked, file: "AppsFile") -> Running:
     )
 
 
-def _deploy_again(wanted: RunAsked, running: Running, changed: Path) -> None:
+def _deploy_again(wanted: RunAsked, running: RunnableTarget, changed: Path) -> None:
     if wanted.runtime_env is not None and "working_dir" in wanted.runtime_env:
         from executors.ray_gpu.environment import upload_anew
 
@@ -180,7 +180,7 @@ def _deploy_again(wanted: RunAsked, running: Running, changed: Path) -> None:
     running.again(changed)
 
 
-def _names_of(api: Any, running: Running, namespace: str | None) -> list[str]:
+def _names_of(api: Any, running: RunnableTarget, namespace: str | None) -> list[str]:
     """The deployments of what runs: those of the code that was run first, and those that came by a reload."""
     there = api.status(namespace=namespace).deployments
     return sorted({*running.names, *(each for each, info in there.items() if info.app_name in running.app_names)})
