@@ -77,12 +77,13 @@ def start(
     controller_options: ControllerOptions | Mapping[str, Any] | None = None,
     logging_config: LoggingConfig | Mapping[str, Any] | None = None,
 ) -> None:
-    """Start the controller, where it does not run yet. `run` does it too.
+    """Start the controller and its proxies, where they do not run yet. `run` starts the controller too.
 
     Args:
-        proxy_location: `location` of the `http_options`: "HeadOnly", "EveryNode" or "Disabled"; None: what these say.
+        proxy_location: `location` of the `http_options`: "HeadOnly", "EveryNode" or "Disabled". None: what these say; where
+            they say nothing, where proxies are already, else on every node.
         http_options: How to serve HTTP, as `HttpOptions` or a dict of its fields; what was served otherwise ends. None: as
-            it is, which is not at all until an application has a `route_prefix`.
+            it is, and as `HttpOptions()` has it where nobody has said so.
         grpc_options: How to serve gRPC, likewise: by the same proxies.
         memory: Which memory of nodes weights that may be COLD use (`Residency`), as `MemoryOptions` or a dict of its fields;
             None: as it is, which is as `MemoryOptions()` has it until somebody says otherwise.
@@ -100,6 +101,7 @@ def start(
     if proxy_location is not None:
         location: Any = getattr(proxy_location, "value", proxy_location)  # Serve's is an enum
         http = attrs.evolve(http or HttpOptions(), location=location)
+    is_located = proxy_location is not None or _says_location(http_options)
     places, env_vars = chosen(MemoryOptions, memory), controller_options_of(controller_options).env_vars
     logs = as_plain(logging_config_of(logging_config))
     if grpc is not None:
@@ -112,8 +114,29 @@ def start(
     _say_where_journal_is(controller, journal)
     if places is not None:
         ask(controller, "use_memory", places)
+    before: ProxyOptions | None = ask(controller, "proxy_options")
+    http = _on_every_node(http, before) if not is_located else http
     if http is not None or grpc is not None or logs is not None:
-        _serve_outside(controller, _wanted_outside(ask(controller, "proxy_options"), http, grpc, logs), replace=True)
+        _serve_outside(controller, _wanted_outside(before, http, grpc, logs), replace=True)
+
+
+def _says_location(http_options: HttpOptions | Mapping[str, Any] | None) -> bool:
+    """Whether they say where proxies are to be; Ray Serve's own may have None there."""
+    said = http_options.get("location") if isinstance(http_options, Mapping) else getattr(http_options, "location", None)
+    return said is not None
+
+
+def _on_every_node(http: HttpOptions | None, before: ProxyOptions | None) -> HttpOptions | None:
+    """How `start` serves HTTP where nobody says on which nodes: where proxies are already, else on every node."""
+    if before is not None:
+        return None if http is None else attrs.evolve(http, location=before.http.location)
+    if http is None:
+        try:
+            _check_http_can_be_served()
+        except InvalidDeploymentError as error:  # nobody has asked for it
+            LOG.warning("there are no proxies: %s", error)
+            return None
+    return attrs.evolve(http or HttpOptions(), location="EveryNode")
 
 
 def run(
