@@ -11,6 +11,8 @@ from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.http.options import HttpOptions
 from executors.ray_gpu.proxies.options import ProxyOptions
 
+ADD = "ray.serve.generated.serve_pb2_grpc.add_UserDefinedServiceServicer_to_server"
+
 
 @pytest.fixture
 def served(monkeypatch):
@@ -24,13 +26,19 @@ def served(monkeypatch):
     return found
 
 
+def test_a_first_route_begins_a_proxy_on_the_head_node():
+    assert ProxyOptions().http.location == ProxyOptions(http=HttpOptions(port=1)).http.location == "HeadOnly"
+
+
 @pytest.mark.parametrize(
     ("said", "where", "port"),
     [
         ({}, "EveryNode", 8000),
         ({"http_options": {"port": 8080}}, "EveryNode", 8080),
         ({"http_options": HTTPOptions(port=8080)}, "EveryNode", 8080),
-        ({"http_options": HttpOptions(port=8080)}, "HeadOnly", 8080),
+        ({"http_options": HttpOptions(port=8080)}, "EveryNode", 8080),
+        ({"http_options": HttpOptions(port=8080, location="HeadOnly")}, "HeadOnly", 8080),
+        ({"grpc_options": {"servicer_functions": [ADD]}}, "EveryNode", 8000),
         ({"http_options": {"port": 8080, "location": "HeadOnly"}}, "HeadOnly", 8080),
         ({"proxy_location": "HeadOnly"}, "HeadOnly", 8000),
         ({"proxy_location": "Disabled"}, "Disabled", 8000),
