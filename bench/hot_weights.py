@@ -45,7 +45,9 @@ def deployed(folder: Path) -> dict[str, Any]:
 
     weights = folder / "bench.safetensors"
     save_file({"weight": torch.zeros(WIDTH, WIDTH)}, weights)
-    ray_gpu.start(http_options={"port": PORT}, memory={"device": "cpu", "stand_in_gpu_bytes": (1_000_000,)})
+    ray_gpu.start(
+        http_options={"port": PORT}, memory={"device": "cpu", "stand_in_gpu_bytes": (1_000_000,)}, proxy_location="HeadOnly"
+    )
     handles = {}
     for name, path, residency in ((PINNED, "/pinned", None), (HOT, "/hot", ray_gpu.Residency(weights=weights))):
         options = {"max_ongoing_requests": 2 * IN_FLIGHT, "ray_actor_options": {"num_cpus": 0}, "residency": residency}

@@ -73,14 +73,18 @@ def started(name: str) -> Any:
         from executors import ray_gpu
 
         functions = [serve_pb2_grpc.add_UserDefinedServiceServicer_to_server]
-        ray_gpu.start(http_options={"port": PORT}, grpc_options={"port": GRPC_PORT, "servicer_functions": functions})
+        ray_gpu.start(
+            http_options={"port": PORT},
+            grpc_options={"port": GRPC_PORT, "servicer_functions": functions},
+            proxy_location="HeadOnly",
+        )
         return ray_gpu
     from ray import serve
     from ray.serve.config import gRPCOptions
 
     function = "ray.serve.generated.serve_pb2_grpc.add_UserDefinedServiceServicer_to_server"
     grpc_options = gRPCOptions(port=GRPC_PORT, grpc_servicer_functions=[function])
-    serve.start(http_options={"port": PORT}, grpc_options=grpc_options)
+    serve.start(http_options={"port": PORT}, grpc_options=grpc_options, proxy_location="HeadOnly")
     return serve
 
 

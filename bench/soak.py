@@ -194,7 +194,7 @@ def soak(seconds: float, seed: int, port: int, folder: Path) -> tuple[list[str],
         "again": serve.run(Worker.options(name="again", idempotent=True, max_retries=100).bind(str(folder)), name="again"),
         "once": serve.run(Worker.options(name="once").bind(str(folder)), name="once"),
     }
-    serve.start(http_options={"port": port})
+    serve.start(http_options={"port": port}, proxy_location="HeadOnly")
     serve.run(Worker.options(name="web", idempotent=True, max_retries=100).bind(str(folder)), name="web", route_prefix="/")
     proxy, proxy_pid = spared_proxy(port + 1)
     spared = {info.replicas[0].pid for info in serve.status().deployments.values() if info.replicas[0].pid}

@@ -54,7 +54,9 @@ def write_weights(folder: Path) -> dict[str, float]:
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         expected = write_weights(Path(folder))
-        serve.start(memory={"device": "cpu", "stand_in_gpu_bytes": (20_000_000,), "cache_bytes": 20_000_000})
+        serve.start(
+            memory={"device": "cpu", "stand_in_gpu_bytes": (20_000_000,), "cache_bytes": 20_000_000}, proxy_location="Disabled"
+        )
         weights = {name: serve.Residency(weights=f"{folder}/{name}.safetensors", min_hot_s=0.2) for name in NAMES}
         applications = [Tiny.options(name=name, residency=weights[name]).bind() for name in NAMES]
         handles = serve.run_many([serve.RunTarget(app, name) for app, name in zip(applications, NAMES, strict=True)])

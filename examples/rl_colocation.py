@@ -169,7 +169,7 @@ def everywhere(method):
 
 
 def main():
-    serve.start()
+    serve.start(proxy_location="Disabled")
     try:
         train_and_serve()
     finally:

@@ -74,7 +74,7 @@ def stream(port, prompt, max_tokens):
 
 if __name__ == "__main__":
     PORT = 8017
-    serve.start(http_options={"port": PORT})
+    serve.start(http_options={"port": PORT}, proxy_location="HeadOnly")
     handle = serve.run(app, route_prefix="/llm")
     by_handle = "".join(handle.options(method_name="tokens", stream=True).remote("hello", 40))
     pieces = list(stream(PORT, "hello", 40))

@@ -9,6 +9,7 @@ from executors.cli.commands.build import build
 from executors.cli.commands.check import check
 from executors.cli.commands.compare import compare
 from executors.cli.commands.config import config
+from executors.cli.commands.controller_health import controller_health
 from executors.cli.commands.dashboard import dashboard
 from executors.cli.commands.defragment import defragment
 from executors.cli.commands.delete import delete
@@ -53,7 +54,7 @@ app = typer.Typer(
 )
 COMMANDS = (
     *(simulate, fork, compare, sweep, autoscale_backtest, explain, plan, replay, check, swarm, schema),
-    *(start, run, build, deploy, config, rest, dashboard, status, logs, notes),
+    *(start, run, build, deploy, config, rest, dashboard, status, controller_health, logs, notes),
     *(scale, update, evict, defragment, delete, shutdown, where, upgrade),
     *(restart, pause, promote, resume, rollback, retry),
     *(cordon, uncordon, drain, replace, stop),

@@ -19,8 +19,8 @@ class NoPlaceInFileError(Exception):
     """A value that a file cannot hold."""
 
 
-def build(targets: list[str], output: Path | None) -> None:
-    """Do what `commands/build.py` says."""
+def build(targets: list[str], output: Path | None, grpc: dict[str, Any] | None = None) -> None:
+    """Do what `commands/build.py` says; `grpc`: the `grpc_options` of the file, None for none."""
     applications: list[dict[str, Any]] = []
     left_out: list[str] = []
     for target in targets:
@@ -29,7 +29,7 @@ def build(targets: list[str], output: Path | None) -> None:
             end(f"{target}: expected an application with a name of its own, found {name!r}, which another has", BAD_INPUT)
         applications.append(found)
         left_out += without
-    text = _text(targets, applications, left_out)
+    text = _text(targets, ({} if grpc is None else {"grpc_options": grpc}) | {"applications": applications}, left_out)
     if output is None:
         typer.echo(text, nl=False)
         return
@@ -92,9 +92,9 @@ def _in_file(value: Any) -> Any:
     raise NoPlaceInFileError(value)
 
 
-def _text(targets: list[str], applications: list[dict[str, Any]], left_out: list[str]) -> str:
+def _text(targets: list[str], file: dict[str, Any], left_out: list[str]) -> str:
     import yaml
 
     comments = "".join(f"# {each}\n" for each in left_out)
-    body = yaml.safe_dump({"applications": applications}, sort_keys=False, allow_unicode=True, width=120)
+    body = yaml.safe_dump(file, sort_keys=False, allow_unicode=True, width=120)
     return HEAD.format(targets=" ".join(targets)) + comments + body

@@ -1,7 +1,7 @@
 """`rankcore run`: deploy an application on Ray, show how it is, and stop it cleanly on Ctrl-C."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,11 +11,14 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from executors.cli.asked import BAD_INPUT, FAILED, end
+from executors.apps.file import FILES
+from executors.cli.asked import BAD_INPUT, FAILED, asked, end
 from executors.cli.ray_view import summary, view, without_times
 from executors.deployment_ids import as_application, deployment_id
+from executors.loading import forget_modules_of
 
 if TYPE_CHECKING:
+    from executors.apps.file import AppsFile
     from executors.ray_gpu.declaration import Application
     from executors.ray_gpu.overview import Status
 
@@ -49,32 +52,41 @@ class RunAsked:
     reload_of: Path | None = None
 
 
+@attrs.frozen
+class RunnableTarget:
+    """What is run: an application of a module, or those of a file.
+
+    Attributes:
+        app_names: Of the applications.
+        names: Of their deployments, as they were deployed first.
+        deploy: Deploy it; `wait`: until it is healthy, `replace`: also in the place of other classes.
+        again: Read it anew, of which modules of a folder have changed, and deploy it.
+    """
+
+    app_names: tuple[str, ...]
+    names: tuple[str, ...]
+    deploy: Callable[[bool, bool], object]
+    again: Callable[[Path], object]
+
+
 def run(wanted: RunAsked) -> None:
     """Do what `commands/run.py` says."""
-    application = load(wanted.target, wanted.args)
+    is_file = Path(wanted.target).suffix in FILES
+    prepare: Callable[[], RunnableTarget]
+    if is_file:
+        prepare = partial(_file, wanted, asked(partial(_read, wanted)))
+    else:
+        prepare = partial(_application, wanted, load(wanted.target, wanted.args))
     from executors.ray_gpu import api, connection
-    from executors.ray_gpu.applications import in_order
     from executors.ray_gpu.errors import DeploymentFailedError, RayExecutorError
-    from executors.ray_gpu.packing import Origin
+    from executors.simulator.scenario.errors import ScenarioError
 
     namespace = wanted.namespace
     try:
         typer.echo("connecting to Ray; where none runs, one is started on this machine ...", err=True)
         connection.connect(start=not wanted.detach, runtime_env=wanted.runtime_env)
-        app_name = wanted.name or as_application(wanted.target)
-        options: dict[str, Any] = {"namespace": namespace}
-        if wanted.journal is not None:
-            options["journal"] = str(wanted.journal.resolve())
-        if wanted.http_port is not None:
-            api.start(**options, http_options={"port": wanted.http_port})
-        origin = Origin(wanted.target, wanted.args, wanted.runtime_env or {})
-
-        def deploy(found: "Application", wait: bool, replace: bool) -> None:
-            target = api.RunTarget(found, app_name, wanted.route_prefix, origin=origin)
-            api.run_many([target], wait=wait, replace=replace, **options)
-
-        names = [deployment_id(app_name, each) for each in in_order(application)]
-        deploy(application, wanted.detach, wanted.replace)
+        running = prepare()
+        running.deploy(wanted.detach, wanted.replace)
         if wanted.detach:
             _say(lambda: api.status(namespace=namespace))
             return
@@ -82,27 +94,101 @@ def run(wanted: RunAsked) -> None:
         if wanted.reload_of is not None:
             from executors.cli.reloading import Reloading
 
-            again = partial(load_again, wanted.target, wanted.args)
-            go_on = Reloading(wanted.reload_of, lambda changed: deploy(again(changed), wait=False, replace=True)).go_on
-        failure = watch(lambda: api.status(namespace=namespace), names, go_on)
-        stop(lambda: api.delete_all(_names_of(api, app_name, namespace, names), namespace=namespace, timeout_s=STOP_TIMEOUT_S))
+            go_on = Reloading(wanted.reload_of, partial(_deploy_again, wanted, running)).go_on
+        failure = watch(lambda: api.status(namespace=namespace), running.names, go_on)
+        stop(lambda: api.delete_all(_names_of(api, running, namespace), namespace=namespace, timeout_s=STOP_TIMEOUT_S))
     except DeploymentFailedError as error:
         end(str(error), FAILED)
     except TimeoutError as error:
         end(f"{error}; it goes on, see `rankcore status`", FAILED)
-    except RayExecutorError as error:
+    except (RayExecutorError, ScenarioError) as error:
         end(str(error), BAD_INPUT)
     if failure is not None:
         end(failure, FAILED)
 
 
-def _names_of(api: Any, app_name: str, namespace: str | None, names: list[str]) -> list[str]:
-    """The deployments of an application: those of the code that was run first, and those that came by a reload."""
+def _options(wanted: RunAsked) -> dict[str, Any]:
+    journal = {} if wanted.journal is None else {"journal": str(wanted.journal.resolve())}
+    return {"namespace": wanted.namespace, **journal}
+
+
+def _application(wanted: RunAsked, application: "Application") -> RunnableTarget:
+    """That of MODULE:APP. The process is connected."""
+    from executors.ray_gpu import api
+    from executors.ray_gpu.applications import in_order
+    from executors.ray_gpu.packing import Origin
+
+    app_name, options = wanted.name or as_application(wanted.target), _options(wanted)
+    if wanted.http_port is not None:
+        api.start(**options, http_options={"port": wanted.http_port})
+    origin = Origin(wanted.target, wanted.args, wanted.runtime_env or {})
+
+    def deploy(found: "Application", wait: bool, replace: bool) -> None:
+        target = api.RunTarget(found, app_name, wanted.route_prefix, origin=origin)
+        api.run_many([target], wait=wait, replace=replace, **options)
+
+    return RunnableTarget(
+        app_names=(app_name,),
+        names=tuple(deployment_id(app_name, each) for each in in_order(application)),
+        deploy=partial(deploy, application),
+        again=lambda changed: deploy(load_again(wanted.target, wanted.args, changed), False, True),
+    )
+
+
+def _read(wanted: RunAsked) -> "AppsFile":
+    """A file of applications.
+
+    Raises:
+        ScenarioError: It is not what it may be.
+    """
+    from executors.apps import packing
+
+    if wanted.args or wanted.name is not None or wanted.route_prefix is not None or wanted.http_port is not None:
+        end("KEY=VALUE, --name, --route-prefix and --http-port are for MODULE:APP; a file says them itself", BAD_INPUT)
+    return packing.read(Path(wanted.target))
+
+
+def _file(wanted: RunAsked, file: "AppsFile") -> RunnableTarget:
+    """Those of a file. The process is connected."""
+    from executors.apps import packing
+    from executors.ray_gpu import api
+    from executors.ray_gpu.connection import default_namespace
+
+    options = {**_options(wanted), "namespace": wanted.namespace or default_namespace()}
+
+    def deploy(found: "AppsFile", packages: tuple[Any, ...], wait: bool, replace: bool) -> object:
+        how = {**options, **packing.of_proxies(found), "wait": wait, "replace": replace}
+        return packing.placed(found, packages, lambda: api.deploy_packages(packages, **how))
+
+    def again(changed: Path) -> object:
+        forget_modules_of(changed)
+        found = packing.read(Path(wanted.target))
+        return deploy(found, packing.packages_of(found, options["namespace"]), False, True)
+
+    packages = packing.packages_of(file, options["namespace"])
+    return RunnableTarget(
+        app_names=tuple(each.name for each in file.config.applications),
+        names=tuple(each.spec.name for each in packages),
+        deploy=partial(deploy, file, packages),
+        again=again,
+    )
+
+
+def _deploy_again(wanted: RunAsked, running: RunnableTarget, changed: Path) -> None:
+    if wanted.runtime_env is not None and "working_dir" in wanted.runtime_env:
+        from executors.ray_gpu.environment import upload_anew
+
+        upload_anew(wanted.runtime_env)
+    running.again(changed)
+
+
+def _names_of(api: Any, running: RunnableTarget, namespace: str | None) -> list[str]:
+    """The deployments of what runs: those of the code that was run first, and those that came by a reload."""
     there = api.status(namespace=namespace).deployments
-    return sorted({*names, *(each for each, info in there.items() if info.app_name == app_name)})
+    return sorted({*running.names, *(each for each, info in there.items() if info.app_name in running.app_names)})
 
 
-def watch(look: Callable[[], "Status"], names: list[str], go_on: Callable[[float], None] = time.sleep) -> str | None:
+def watch(look: Callable[[], "Status"], names: Iterable[str], go_on: Callable[[float], None] = time.sleep) -> str | None:
     """Show how it is until Ctrl-C, or until a deployment has not come up; returns why it has not.
 
     Args:
@@ -178,7 +264,7 @@ def load_again(target: str, args: Mapping[str, Any], folder: Path) -> "Applicati
     Raises:
         LoadError: It cannot be had any more.
     """
-    from executors.loading import forget_modules_of, load_application
+    from executors.loading import load_application
 
     forget_modules_of(folder)
     return load_application(target, args)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from executors.ray_gpu.api import (
         RunTarget,
         config_in_force,
+        controller_health,
         delete,
         get_app_handle,
         get_deployment_handle,
@@ -147,6 +148,7 @@ _HOMES = {
     "batch": "executors.ray_gpu.requests.batching",
     "cancel_request": "executors.ray_gpu.requests.under_way",
     "config_in_force": "executors.ray_gpu.api",
+    "controller_health": "executors.ray_gpu.api",
     "LogLine": "executors.log_lines",
     "replica_logs": "executors.ray_gpu.log_files",
     "notes": "executors.ray_gpu.api",
@@ -237,6 +239,7 @@ __all__ = [
     "batch",
     "cancel_request",
     "config_in_force",
+    "controller_health",
     "cordon",
     "delete",
     "deployment",

@@ -80,12 +80,13 @@ def start(
     logging_config: LoggingConfig | Mapping[str, Any] | None = None,
     tracing_config: TracingConfig | Mapping[str, Any] | None = None,
 ) -> None:
-    """Start the controller, where it does not run yet. `run` does it too.
+    """Start the controller and its proxies, where they do not run yet. `run` starts the controller too.
 
     Args:
-        proxy_location: `location` of the `http_options`: "HeadOnly", "EveryNode" or "Disabled"; None: what these say.
+        proxy_location: `location` of the `http_options`: "HeadOnly", "EveryNode" or "Disabled". None: what these say; where
+            they say nothing, where proxies are already, else on every node.
         http_options: How to serve HTTP, as `HttpOptions` or a dict of its fields; what was served otherwise ends. None: as
-            it is, which is not at all until an application has a `route_prefix`.
+            it is, and as `HttpOptions()` has it where nobody has said so.
         grpc_options: How to serve gRPC, likewise: by the same proxies.
         memory: Which memory of nodes weights that may be COLD use (`Residency`), as `MemoryOptions` or a dict of its fields;
             None: as it is, which is as `MemoryOptions()` has it until somebody says otherwise.
@@ -105,6 +106,7 @@ def start(
     if proxy_location is not None:
         location: Any = getattr(proxy_location, "value", proxy_location)  # Serve's is an enum
         http = attrs.evolve(http or HttpOptions(), location=location)
+    is_located = proxy_location is not None or _says_location(http_options)
     places, env_vars = chosen(MemoryOptions, memory), controller_options_of(controller_options).env_vars
     logs, spans = as_plain(logging_config_of(logging_config)), tracing_config_of(tracing_config)
     if grpc is not None:
@@ -119,8 +121,29 @@ def start(
         ask(controller, "use_memory", places)
     if spans is not None:  # before there are proxies, which read it
         ask(controller, "use_tracing", attrs.asdict(spans))
+    before: ProxyOptions | None = ask(controller, "proxy_options")
+    http = _on_every_node(http, before) if not is_located else http
     if http is not None or grpc is not None or logs is not None:
-        _serve_outside(controller, _wanted_outside(ask(controller, "proxy_options"), http, grpc, logs), replace=True)
+        _serve_outside(controller, _wanted_outside(before, http, grpc, logs), replace=True)
+
+
+def _says_location(http_options: HttpOptions | Mapping[str, Any] | None) -> bool:
+    """Whether they say where proxies are to be; Ray Serve's own may have None there."""
+    said = http_options.get("location") if isinstance(http_options, Mapping) else getattr(http_options, "location", None)
+    return said is not None
+
+
+def _on_every_node(http: HttpOptions | None, before: ProxyOptions | None) -> HttpOptions | None:
+    """How `start` serves HTTP where nobody says on which nodes: where proxies are already, else on every node."""
+    if before is not None:
+        return None if http is None else attrs.evolve(http, location=before.http.location)
+    if http is None:
+        try:
+            _check_http_can_be_served()
+        except InvalidDeploymentError as error:  # nobody has asked for it
+            LOG.warning("there are no proxies: %s", error)
+            return None
+    return attrs.evolve(http or HttpOptions(), location="EveryNode")
 
 
 def run(
@@ -414,6 +437,16 @@ def running_status(namespace: str | None = None, timeout_s: float = connection.A
         NoAnswerError: As `status`.
     """
     found: Status = ask(connection.running(namespace, timeout_s), "status", timeout_s=timeout_s)
+    return found
+
+
+def controller_health(*, namespace: str | None = None) -> dict[str, Any]:
+    """How the controller keeps up, in the fields of Ray Serve's `ControllerHealthMetrics`; what is not measured is None.
+
+    Raises:
+        NotRunningError, NoAnswerError: As `running_status`.
+    """
+    found: dict[str, Any] = ask(connection.running(namespace), "health")
     return found
 
 

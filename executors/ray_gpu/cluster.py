@@ -22,6 +22,7 @@ from executors.engine.loop import ClusterLoop
 from executors.engine.recent_notes import RecentNotes
 from executors.maintenance import Maintenance
 from executors.ray_gpu.changes_awaited import Changes
+from executors.ray_gpu.controller_health import ControllerHealth
 from executors.ray_gpu.cordons import Cordons
 from executors.ray_gpu.deployment_actors import end as end_actors
 from executors.ray_gpu.deployment_actors import sweep as sweep_actors
@@ -71,6 +72,7 @@ class ClusterOnRay:
         cordons: Nodes that nothing new is to come to, or that are to be left.
         replacements: Replicas that are to be replaced by name.
         notes: The newest of them.
+        health: How this process keeps up with steps.
         on_change: Called with the id of a deployment whenever something about it may be new to those who call it.
     """
 
@@ -92,6 +94,7 @@ class ClusterOnRay:
         )
         self._world = world
         self.notes = RecentNotes(journal)
+        self.health = ControllerHealth()
         self._decisions = Decisions(lambda: self.state, world.now)
         self._seen: ClusterState | None = None
         self._is_pumping = False
@@ -166,12 +169,16 @@ class ClusterOnRay:
             view = self._add(entry, codes.pop(deployment))
             view.executor.take_over(view.replica_on_ray(each) for each in replica_ids.get(deployment, ()))
         self.loop = ClusterLoop(CLUSTER, self.backend, first.state)
-        self.loop.observer = self._decisions.observe
+        self.loop.observer = self._observe
         self.loop.start(how, first, self.notes)
         self._look()
         self.cordons.begin()
         await self.replacements.recover()
         publish(self._decisions, Decisions.samples)
+
+    def _observe(self, event: object, step: Any, took_s: float) -> None:
+        self.health.step(took_s)
+        self._decisions.observe(event, step, took_s)
 
     def _leave_alone(self, id_on_ray: str, problem: str) -> None:
         LOG.error("%s is not taken over, and its replicas go on: %s", id_on_ray, problem)

@@ -101,6 +101,7 @@ class Controller:
         self._proxies = ProxyKeeper(self._world)
         self._cluster = ClusterOnRay(self._world, self._journal)
         self._watch_calls()
+        self._cluster.health.begin()
         await self._recover()
         self._holding = asyncio.get_running_loop().create_task(hold(self._packages))
 
@@ -507,6 +508,10 @@ class Controller:
         """The names of all deployments, and whether each is being deleted."""
         return {name: found.entry.deleting for name, found in sorted(self._cluster.deployments.items())}
 
+    async def health(self) -> dict[str, Any]:
+        """How this process keeps up."""
+        return self._cluster.health.read()
+
     async def status(self) -> Status:
         """What there is, and how it is."""
         there = self._cluster.deployments
@@ -594,6 +599,11 @@ class Controller:
 
     async def report_load(self, report: LoadReport) -> None:
         """A process says how its calls stand."""
+        began = time.monotonic()
+        self._take_in(report)
+        self._cluster.health.report(time.monotonic() - began)
+
+    def _take_in(self, report: LoadReport) -> None:
         self._watches.hear(report)
         entries: dict[DeploymentId, ReportedLoad] = {}
         for name, load in report.entries.items():

@@ -40,15 +40,30 @@ UNPACKED = f"{os.sep}runtime_resources{os.sep}"
 HELD_S = 600
 """How long a reference to a package lasts: longer than any controller takes to come back."""
 RENEW_S = 60.0
+IGNORE_GITIGNORE = "RAY_RUNTIME_ENV_IGNORE_GITIGNORE"
+"""As Ray reads it, when a job is started."""
 
 RuntimeEnv = dict[str, Any]
 """As plain data, with URIs for what was uploaded; {}: none."""
 
 
+_uploaded_anew: RuntimeEnv = {}
+"""What this process has uploaded since its job was started, in the place of what its job has."""
+
+
 def of_job() -> RuntimeEnv:
-    """The environment of this process: in a driver, what its job was started with."""
+    """The environment of this process: in a driver, what its job was started with, but for what was uploaded anew."""
     found: RuntimeEnv = json.loads(ray.get_runtime_context().get_runtime_env_string() or "{}") if ray.is_initialized() else {}
-    return found
+    return {**found, **_uploaded_anew}
+
+
+def upload_anew(environment: Mapping[str, Any]) -> None:
+    """Upload the `working_dir` of the job's environment as it is now: what is deployed from now on runs in that copy."""
+    from ray._private.runtime_env.working_dir import upload_working_dir_if_needed
+
+    respects = os.environ.get(IGNORE_GITIGNORE, "0") != "1"
+    found = upload_working_dir_if_needed({**environment}, include_gitignore=respects)
+    _uploaded_anew["working_dir"] = found["working_dir"]
 
 
 def merged(outer: Mapping[str, Any], inner: Mapping[str, Any] | None) -> RuntimeEnv:

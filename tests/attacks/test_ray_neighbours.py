@@ -55,7 +55,7 @@ def test_nobody_else_can_switch_the_journal_off_or_have_it_written_over_a_file_o
 
     logs = Path(ray._private.worker._global_node.get_session_dir_path()) / "logs"
     as_another_user(os.symlink, str(tmp_path / "ours"), str(logs / "rankcore-planted.journal.jsonl"))
-    serve.start(namespace="planted")
+    serve.start(namespace="planted", proxy_location="Disabled")
     try:
         journal = serve.status(namespace="planted").journal
         assert [each.cause.records for each in JournalReader(journal)] == [()]

@@ -75,7 +75,7 @@ def ranks_of(serve, name):
 def test_a_stopped_proxy_is_replaced_on_its_port(serve, port, tmp_path):
     from tests.ray_apps import Web
 
-    serve.start(http_options={"port": port})
+    serve.start(http_options={"port": port}, proxy_location="HeadOnly")
     serve.run(Web.bind(str(tmp_path / "go")), route_prefix="/")
     eventually(lambda: (ask(port) or (0,))[0] == 200, "the route is known")
     (before,) = serve.status().proxy_infos
@@ -91,7 +91,7 @@ def test_a_stopped_proxy_is_replaced_on_its_port(serve, port, tmp_path):
 def test_a_stopped_proxy_does_not_hold_up_the_end(serve, port, tmp_path):
     from tests.ray_apps import Web
 
-    serve.start(http_options={"port": port})
+    serve.start(http_options={"port": port}, proxy_location="HeadOnly")
     serve.run(Web.bind(str(tmp_path / "go")), route_prefix="/")
     (proxy,) = serve.status().proxy_infos
     os.kill(proxy.pid, signal.SIGSTOP)
@@ -102,7 +102,7 @@ def test_a_stopped_proxy_does_not_hold_up_the_end(serve, port, tmp_path):
 def test_a_stopped_controller_is_replaced_and_nothing_else_changes(serve, port, tmp_path):
     from tests.ray_apps import Web
 
-    serve.start(http_options={"port": port})
+    serve.start(http_options={"port": port}, proxy_location="HeadOnly")
     serve.run(Web.options(num_replicas=2).bind(str(tmp_path / "go")), route_prefix="/")
     eventually(lambda: (ask(port) or (0,))[0] == 200, "the route is known")
     before, ranks = serve.status(), ranks_of(serve, "Web")

@@ -39,7 +39,7 @@ def test_what_waits_for_a_first_replica_is_answered_whoever_dies_meanwhile(serve
     from tests.ray_apps import Scaled
 
     port = free_ports(1)[0]
-    serve.start(http_options={"host": "127.0.0.1", "port": port})
+    serve.start(http_options={"host": "127.0.0.1", "port": port}, proxy_location="HeadOnly")
 
     @serve.deployment(ray_actor_options={"num_cpus": 0})
     class Front:

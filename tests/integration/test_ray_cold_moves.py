@@ -46,7 +46,7 @@ def started(ray_cluster, folder):  # noqa: F811
     from executors import ray_gpu
 
     memory = {"device": "cpu", "stand_in_gpu_bytes": (ROOM_BYTES,), "cache_bytes": CACHE_BYTES}
-    ray_gpu.start(memory=memory, journal=str(folder / "cluster.jsonl"))
+    ray_gpu.start(memory=memory, journal=str(folder / "cluster.jsonl"), proxy_location="Disabled")
     path, answer = write_weights(folder, "m", 1)
     ray_gpu.answer = answer
     ray_gpu.run_many([cold(ray_gpu, name, Held, path, str(folder), idempotent=name == "twice") for name in ("m", "twice")])

@@ -17,7 +17,10 @@ def cluster():
     from executors import ray_gpu
 
     with several_nodes() as cluster:
-        ray_gpu.start(memory={"device": "cpu", "stand_in_gpu_bytes": (WEIGHT_BYTES,), "cache_bytes": 2 * WEIGHT_BYTES})
+        ray_gpu.start(
+            memory={"device": "cpu", "stand_in_gpu_bytes": (WEIGHT_BYTES,), "cache_bytes": 2 * WEIGHT_BYTES},
+            proxy_location="Disabled",
+        )
         yield cluster
         clean_up(ray_gpu)
 

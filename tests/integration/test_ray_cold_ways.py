@@ -33,7 +33,7 @@ def started(ray_cluster):  # noqa: F811
     port, grpc_port = free_ports(2)
     memory = {"device": "cpu", "stand_in_gpu_bytes": (ROOM_BYTES,), "cache_bytes": 4 * WEIGHT_BYTES}
     grpc_options = {"port": grpc_port, "servicer_functions": [ADD]}
-    ray_gpu.start(http_options={"port": port}, grpc_options=grpc_options, memory=memory)
+    ray_gpu.start(http_options={"port": port}, grpc_options=grpc_options, memory=memory, proxy_location="HeadOnly")
     ray_gpu.port, ray_gpu.grpc_port = port, grpc_port
     yield ray_gpu
     clean_up(ray_gpu)

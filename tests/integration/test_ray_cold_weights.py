@@ -28,7 +28,7 @@ def started(ray_cluster):  # noqa: F811
 
     (port,) = free_ports(1)
     memory = {"device": "cpu", "stand_in_gpu_bytes": (ROOM_BYTES,), "cache_bytes": 4 * WEIGHT_BYTES}
-    ray_gpu.start(http_options={"port": port}, memory=memory)
+    ray_gpu.start(http_options={"port": port}, memory=memory, proxy_location="HeadOnly")
     ray_gpu.port = port
     yield ray_gpu
     clean_up(ray_gpu)

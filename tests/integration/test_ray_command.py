@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.ray_local import eventually
+
 pytestmark = pytest.mark.slow
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
@@ -90,6 +92,58 @@ def test_run_shows_ranks_and_stops_cleanly_on_interrupt(place):
     folder, _ = place
     status, stdout, _ = outcome(command(place, "replay", str(folder / "run.jsonl")))
     assert status == 0, stdout
+
+
+FILE = """
+applications:
+  - name: shop
+    import_path: words:app
+    deployments: [{name: Says, num_replicas: 1}]
+"""
+WORDS = """
+from executors import ray_gpu as serve
+from helper import WORD
+
+@serve.deployment(ray_actor_options={"num_cpus": 0})
+class Says:
+    def __call__(self):
+        return WORD
+
+app = Says.bind()
+"""
+ASK = """
+from executors import ray_gpu as serve
+print(serve.get_app_handle("shop").remote().result(60))
+"""
+
+
+def test_a_file_is_run_and_what_changes_in_its_working_dir_is_uploaded_and_deployed_anew(place):
+    folder, env = place
+    code = folder / "code"
+    code.mkdir()
+    (folder / "apps.yaml").write_text(FILE)
+    (code / "words.py").write_text(WORDS)
+    (code / "helper.py").write_text("WORD = 'before'")
+
+    def says():
+        return subprocess.run(
+            [sys.executable, "-c", ASK], cwd=folder, env=env, text=True, capture_output=True, timeout=120
+        ).stdout
+
+    running = command(place, "run", "apps.yaml", "--reload", "--working-dir", "code", "--app-dir", "code")
+    try:
+        for line in running.stdout:
+            if line.startswith("shop/Says HEALTHY, 1 of 1 running"):
+                break
+        assert says() == "before\n"
+        (code / "helper.py").write_text("WORD = 'after'")
+        eventually(lambda: says() == "after\n", "the new code is there, in replicas too")
+        running.send_signal(signal.SIGINT)
+        _, stderr = running.communicate(timeout=600)
+        assert (running.returncode, "helper.py changed: it is deployed anew" in stderr) == (0, True), stderr
+    finally:
+        if running.poll() is None:
+            running.kill()
 
 
 def test_run_says_why_an_application_does_not_come_up(place):

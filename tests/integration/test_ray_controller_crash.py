@@ -284,7 +284,7 @@ def test_what_was_shut_down_does_not_come_back_though_the_controller_hung(serve)
     finally:
         if os.path.exists(f"/proc/{hung}"):
             os.kill(hung, signal.SIGCONT)
-    serve.start()
+    serve.start(proxy_location="Disabled")
     assert serve.status().deployments == {}
 
 
@@ -309,7 +309,7 @@ def test_the_journal_goes_on_over_crashes_and_replays(serve, tmp_path):
     from executors.engine.replay import replay
     from tests.ray_apps import RankAware
 
-    serve.start(journal=str(tmp_path / "run.jsonl"))
+    serve.start(journal=str(tmp_path / "run.jsonl"), proxy_location="Disabled")
     serve.run(RankAware.options(num_replicas=2).bind())
     os.kill(reports("RankAware")[1].endpoint.pid, signal.SIGKILL)
     eventually(lambda: sorted(reports("RankAware")) == [0, 1], "both ranks are there")
@@ -450,7 +450,7 @@ def test_a_journal_that_cannot_be_opened_stops_nobody(serve, tmp_path):
     from tests.ray_apps import double
 
     (tmp_path / "other.txt").write_text("no journal\n")
-    serve.start(journal=str(tmp_path / "other.txt"))
+    serve.start(journal=str(tmp_path / "other.txt"), proxy_location="Disabled")
     assert serve.run(double.bind()).remote(2).result(ANSWER_S) == 4
     assert (tmp_path / "other.txt").read_text() == "no journal\n"
 
@@ -459,7 +459,7 @@ def test_another_protocol_or_python_is_refused_with_both_versions(serve, monkeyp
     from executors.ray_gpu import connection
     from executors.ray_gpu.errors import VersionMismatchError
 
-    serve.start()
+    serve.start(proxy_location="Disabled")
     monkeypatch.setattr(connection, "versions", lambda: {"Python": "2.7"})
     connection._known.clear()
     with pytest.raises(VersionMismatchError, match=r"this process has Python 2\.7, the controller Python 3\."):

@@ -28,7 +28,7 @@ import parts
 app = parts.Part.options(name=given["name"]).bind(1)
 if given["weights"]:  # which memory they use is said before there are any
     with contextlib.suppress(serve.InvalidDeploymentError):
-        serve.start(memory={"device": "cpu", "stand_in_gpu_bytes": (100_000_000,)})
+        serve.start(memory={"device": "cpu", "stand_in_gpu_bytes": (100_000_000,)}, proxy_location="Disabled")
 serve.run(app, name=given["application"], timeout_s=240)
 if given["weights"]:
     weights = serve.Residency(weights=given["weights"])

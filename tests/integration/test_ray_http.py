@@ -45,7 +45,7 @@ class Client:
 
 @pytest.fixture
 def client(serve, ports):
-    serve.start(http_options={"port": ports[0], "max_body_bytes": 4_000_000})
+    serve.start(http_options={"port": ports[0], "max_body_bytes": 4_000_000}, proxy_location="HeadOnly")
     return Client(ports[0])
 
 
@@ -220,7 +220,11 @@ def test_grpc_has_status_codes_streams_deadlines_health_and_reflection(serve, po
 
     http_port, grpc_port = ports
     functions = [serve_pb2_grpc.add_UserDefinedServiceServicer_to_server]
-    serve.start(http_options={"port": http_port}, grpc_options={"port": grpc_port, "servicer_functions": functions})
+    serve.start(
+        http_options={"port": http_port},
+        grpc_options={"port": grpc_port, "servicer_functions": functions},
+        proxy_location="HeadOnly",
+    )
     serve.run(Service.bind(), name="app")
     message = serve_pb2.UserDefinedMessage
     with grpc.insecure_channel(f"127.0.0.1:{grpc_port}") as channel:
@@ -250,7 +254,7 @@ def test_grpc_has_status_codes_streams_deadlines_health_and_reflection(serve, po
 def test_a_port_that_is_anothers_is_said_at_once_and_had_when_it_is_free(serve, client, ports, caplog):
     eventually(client.up, "the first proxy knows the routes, of which there are none")
     with socket.create_server(("127.0.0.1", ports[1])):
-        serve.start(http_options={"port": ports[1]})
+        serve.start(http_options={"port": ports[1]}, proxy_location="HeadOnly")
         (proxy,) = serve.status().proxy_infos
         assert proxy.pid is None
         assert proxy.problem.endswith(f"port {ports[1]} of 127.0.0.1 is another process's: choose another port")
@@ -333,7 +337,7 @@ def test_two_applications_of_one_class_touch_only_their_own(serve, ports):
             return serve_pb2.UserDefinedResponse(greeting=said) if hasattr(request, "num") else said
 
     client, options = Client(ports[0]), {"port": ports[1], "servicer_functions": [add_service(serve_pb2_grpc)]}
-    serve.start(http_options={"port": ports[0]}, grpc_options=options)
+    serve.start(http_options={"port": ports[0]}, grpc_options=options, proxy_location="HeadOnly")
     with grpc.insecure_channel(f"127.0.0.1:{ports[1]}") as channel:
         stub = serve_pb2_grpc.UserDefinedServiceStub(channel)
 

@@ -136,7 +136,9 @@ def test_weights_that_stood_on_a_lost_node_are_loaded_on_another(cluster, serve,
 
     nodes = [add_node(cluster, labels={"for": "models"}) for _ in range(2)]
     path, answer = write_weights(tmp_path, "m", 3)
-    serve.start(memory={"device": "cpu", "stand_in_gpu_bytes": (2 * WEIGHT_BYTES,), "cache_bytes": 0})
+    serve.start(
+        memory={"device": "cpu", "stand_in_gpu_bytes": (2 * WEIGHT_BYTES,), "cache_bytes": 0}, proxy_location="Disabled"
+    )
     residency = serve.Residency(weights=path, node_labels={"for": "models"})
     handle = serve.run(serve.deployment(Probe).options(name="m", residency=residency, idempotent=True).bind())
     assert handle.remote().result(ANSWER_S) == pytest.approx(answer)

@@ -102,7 +102,7 @@ def test_each_line_of_a_replica_says_who_wrote_it_for_which_request_and_each_req
 
     (port,) = free_ports(1)
     config = {"encoding": "JSON", "logs_dir": str(tmp_path), "additional_log_standard_attrs": ["threadName"]}
-    serve.start(http_options={"port": port}, logging_config={"logs_dir": str(tmp_path)})
+    serve.start(http_options={"port": port}, logging_config={"logs_dir": str(tmp_path)}, proxy_location="HeadOnly")
     serve.run(Chatty.bind(), route_prefix="/chat", logging_config=serve.LoggingConfig(**config))
     eventually(lambda: b"/chat" in get(port, "/-/routes"), "the route is known")
     assert get(port, "/chat/x", **{"x-request-id": "r-1"}) == b"said"
@@ -159,7 +159,7 @@ def test_prometheus_has_what_routers_replicas_proxies_and_the_controller_count(s
     from tests.ray_apps import Chatty
 
     (port,) = free_ports(1)
-    serve.start(http_options={"port": port})
+    serve.start(http_options={"port": port}, proxy_location="HeadOnly")
     handle = serve.run(Chatty.options(name="counted", num_replicas=2).bind(), name="shop", route_prefix="/shop")
     eventually(lambda: b"/shop" in get(port, "/-/routes"), "the route is known")
     for _ in range(7):
@@ -236,7 +236,7 @@ def test_a_request_and_all_calls_that_it_leads_to_are_one_trace_that_goes_on_wit
     from tests.ray_apps import Asks, Chatty
 
     (port,) = free_ports(1)
-    serve.start(http_options={"port": port})
+    serve.start(http_options={"port": port}, proxy_location="HeadOnly")
     serve.run(Asks.bind(Chatty.bind()), name="traced", route_prefix="/ask")
     eventually(lambda: b"/ask" in get(port, "/-/routes"), "the route is known")
     trace_id, client = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"

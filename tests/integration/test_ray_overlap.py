@@ -64,7 +64,11 @@ def test_who_has_no_rank_yet_takes_calls_of_every_kind_but_those_for_a_rank(serv
 
     http_port, grpc_port = free_ports(2)
     functions = [serve_pb2_grpc.add_UserDefinedServiceServicer_to_server]
-    serve.start(http_options={"port": http_port}, grpc_options={"port": grpc_port, "servicer_functions": functions})
+    serve.start(
+        http_options={"port": http_port},
+        grpc_options={"port": grpc_port, "servicer_functions": functions},
+        proxy_location="HeadOnly",
+    )
     handle = deploy(serve, tmp_path, "a", 2, route_prefix="/")
     before = by_rank()
     deploy(serve, tmp_path, "b", 2, min_ready_s=3600.0, wait=False, route_prefix="/")

@@ -89,7 +89,7 @@ def test_an_update_a_restart_a_config_and_a_drain_under_ten_thousand_calls(clust
 
     journal = tmp_path / "run.jsonl"
     (http_port,) = free_ports(1)
-    serve.start(journal=str(journal), http_options={"port": http_port})
+    serve.start(journal=str(journal), http_options={"port": http_port}, proxy_location="HeadOnly")
     client = Client(http_port)
     first, second = (ServesWithoutRank.options(**OPTIONS, version=version) for version in "12")
     other_config = second.options(user_config={"name": "v2"})

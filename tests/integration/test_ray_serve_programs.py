@@ -143,10 +143,14 @@ def test_a_replica_that_dies_while_the_controller_is_away_leaves_no_placement_gr
 def test_a_controller_has_the_variables_that_it_is_started_with_and_is_not_started_again_for_others(ours, caplog):
     serve, _ = ours
     try:
-        serve.start(namespace="other", controller_options={"runtime_env": {"env_vars": {"SAID": "first"}}})
+        serve.start(
+            namespace="other", controller_options={"runtime_env": {"env_vars": {"SAID": "first"}}}, proxy_location="Disabled"
+        )
         pid = serve.status(namespace="other").controller_pid
         assert "SAID=first" in Path(f"/proc/{pid}/environ").read_text().split("\0")
-        serve.start(namespace="other", controller_options={"runtime_env": {"env_vars": {"SAID": "second"}}})
+        serve.start(
+            namespace="other", controller_options={"runtime_env": {"env_vars": {"SAID": "second"}}}, proxy_location="Disabled"
+        )
         assert "controller_options have no effect: the controller of namespace 'other' runs already" in caplog.text
         assert serve.status(namespace="other").controller_pid == pid
     finally:

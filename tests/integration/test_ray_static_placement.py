@@ -271,7 +271,7 @@ def test_errors_are_one_line_and_name_rank_bundle_and_group(serve, group):
     from executors.ray_gpu.errors import InvalidDeploymentError
     from tests.ray_apps import OnBundles
 
-    serve.start()
+    serve.start(proxy_location="Disabled")
     removed = placement_group([{"CPU": 0.1}], name="pg-gone")
     remove_placement_group(removed)
     eventually(lambda: looked_up(removed).state == "REMOVED", "it is gone")

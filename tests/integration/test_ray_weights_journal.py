@@ -23,7 +23,7 @@ def journal(ray_cluster, tmp_path):  # noqa: F811
     from tests.tenures import Tenured
 
     memory = {"device": "cpu", "stand_in_gpu_bytes": (WEIGHT_BYTES * 3 // 2,), "cache_bytes": 4 * WEIGHT_BYTES}
-    serve.start(journal=str(tmp_path / "run.jsonl"), memory=memory)
+    serve.start(journal=str(tmp_path / "run.jsonl"), memory=memory, proxy_location="Disabled")
     for seed, name in enumerate(("a", "b")):
         path, answer = write_weights(tmp_path, name, seed)
         residency = serve.Residency(weights=path, min_hot_s=0.0)

@@ -154,7 +154,7 @@ class Ours(Theirs):
 
     def run(self, target, *, app="default", route_prefix=None, **options):
         if route_prefix is not None:
-            self.api.start(http_options={"port": self.port, "request_timeout_s": HTTP_TIMEOUT_S})
+            self.api.start(http_options={"port": self.port, "request_timeout_s": HTTP_TIMEOUT_S}, proxy_location="HeadOnly")
         deployed = self.api.deployment(**{**QUICK, **options})(target)
         return self.api.run(deployed.bind(), name=app, route_prefix=route_prefix)
 

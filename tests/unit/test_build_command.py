@@ -17,6 +17,7 @@ from executors.ray_gpu.building import WantedApplication, built
 from executors.ray_gpu.errors import NoAnswerError, NotRunningError
 from executors.ray_gpu.overview import Status
 
+SERVICE = "ray.serve.generated.serve_pb2_grpc.add_UserDefinedServiceServicer_to_server"
 MODULE = """
 from executors import ray_gpu as serve
 
@@ -62,6 +63,19 @@ def test_what_is_deployed_from_the_file_is_what_the_code_says(rankcore, tmp_path
     from_code = api.packages_of(api.RunTarget(application, application.deployment.name), "rankcore")[0]
     assert [each.spec for each in found] == [each.spec for each in from_code]
     assert [each.code.app_name for each in found] == [each.code.app_name for each in from_code]
+
+
+@pytest.mark.parametrize(
+    ("options", "tells"), [([], True), (["--grpc-enable-reflection"], True), (["--grpc-disable-reflection"], False)]
+)
+def test_services_of_grpc_stand_in_the_file_with_whether_they_are_told(rankcore, tmp_path, options, tells):
+    paths = [SERVICE, f"{SERVICE}.again"]
+    services = [word for path in paths for word in ("--grpc-servicer-functions", path)]
+    rankcore("build", "apps_to_build:app", "-o", "apps.yaml", *services, *options)
+    said = packing.read(tmp_path / "apps.yaml").config.grpc
+    assert said == {"grpc_servicer_functions": paths, "enable_reflection": tells}
+    rankcore("build", "apps_to_build:app", "-o", "apps.yaml", *options)
+    assert packing.read(tmp_path / "apps.yaml").config.grpc is None
 
 
 def from_file(path):

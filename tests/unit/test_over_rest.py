@@ -116,6 +116,12 @@ def test_status_is_what_the_controller_has_said(server):
     assert api_at(server).config_in_force()["applications"][0]["import_path"] == "models:app"
 
 
+def test_how_the_controller_keeps_up_is_printed(server, monkeypatch):
+    monkeypatch.setattr(api, "controller_health", lambda namespace: {"uptime_s": 2.5, "node_update_duration_s": None})
+    assert typed("controller-health", "-a", server.address) == "uptime_s: 2.5\nnode_update_duration_s: null\n"
+    assert json.loads(typed("controller-health", "--json", "-a", server.address))["uptime_s"] == 2.5
+
+
 def test_a_server_of_another_namespace_is_not_asked(server):
     for ask in (api_at(server).status, api_at(server).config_in_force, api_at(server).shutdown):
         with pytest.raises(NotRunningError, match="serves namespace 'rankcore', and not 'staging'"):

@@ -130,3 +130,20 @@ def test_a_job_with_an_environment_has_another_process_start_the_controller_or_d
     assert created == [("module:Class", "controller", "test")]  # which takes the one that is there
     assert there == ["by the other process"] * can_live_without
     assert ("ModuleNotFoundError: no rankcore there" in caplog.text) is not can_live_without
+
+
+def test_what_was_uploaded_anew_takes_the_place_of_what_the_job_has(monkeypatch):
+    import ray._private.runtime_env.working_dir as of_ray
+
+    heard = []
+
+    def upload(runtime_env, include_gitignore):
+        heard.append((runtime_env, include_gitignore))
+        return {**runtime_env, "working_dir": "gcs://_ray_pkg_2.zip"}
+
+    monkeypatch.setattr(of_ray, "upload_working_dir_if_needed", upload)
+    monkeypatch.setattr(environment, "_uploaded_anew", {})
+    assert environment.of_job() == {}
+    environment.upload_anew({"working_dir": "code", "excludes": ["data"]})
+    assert heard == [({"working_dir": "code", "excludes": ["data"]}, True)]
+    assert environment.of_job() == {"working_dir": "gcs://_ray_pkg_2.zip"}

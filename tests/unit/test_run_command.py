@@ -8,7 +8,7 @@ import typer
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
-from executors.cli.run import RunAsked, run
+from executors.cli.run import RunAsked, _deploy_again, _file, _read, run
 from executors.cli.verbs import Said, delete, evict, of_deployment, status
 from executors.deployment_ids import as_application
 from executors.ray_gpu import api, changing, connection
@@ -51,6 +51,67 @@ def test_a_cluster_that_goes_away_while_it_is_watched_is_one_line(app, monkeypat
     monkeypatch.setattr(api, "status", raising(NotRunningError("the cluster does not answer: gone")))
     code, problem = ended(capsys, lambda: run(RunAsked(target=app)))
     assert (code, "does not answer: gone" in problem) == (2, True)
+
+
+FILE = """
+applications:
+  - {name: a, import_path: "an_app_of_a_file:app"}
+  - {name: b, import_path: "an_app_of_a_file:app", route_prefix: /b}
+http_options: {port: 8123}
+"""
+
+
+class TestRunOfAFile:
+    """`rankcore run apps.yaml`."""
+
+    @pytest.fixture
+    def deployed(self, app, tmp_path, monkeypatch):
+        heard = []
+        (tmp_path / "an_app_of_a_file.py").write_text((tmp_path / "an_app.py").read_text())
+        (tmp_path / "apps.yaml").write_text(FILE)
+        monkeypatch.syspath_prepend(str(tmp_path))
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(api, "deploy_packages", lambda packages, **how: heard.append((packages, how)))
+        monkeypatch.setattr(api, "delete_all", lambda names, **_: heard.append(names))
+        return heard
+
+    def test_all_of_it_is_deployed_and_deleted_again(self, deployed, monkeypatch):
+        monkeypatch.setattr("executors.cli.run.watch", lambda look, names, go_on: None)
+        run(RunAsked(target="apps.yaml"))
+        (packages, how), ended = deployed
+        assert [(each.spec.name, each.route_prefix) for each in packages] == [("a/f", None), ("b/f", "/b")]
+        assert (how["wait"], how["replace"], how["http_options"], how.get("prune")) == (False, False, {"port": 8123}, None)
+        assert ended == ["a/f", "b/f"]
+
+    def test_it_stays_where_the_command_leaves(self, deployed):
+        run(RunAsked(target="apps.yaml", detach=True))
+        ((_, how),) = deployed
+        assert how["wait"] is True
+
+    def test_it_is_read_anew_when_something_changes(self, deployed, monkeypatch, tmp_path):
+        uploaded = []
+
+        def watch(look, names, go_on):
+            (tmp_path / "apps.yaml").write_text(FILE.replace("name: b", "name: c"))
+            _deploy_again(wanted, _file(wanted, _read(wanted)), tmp_path)
+
+        monkeypatch.setattr("executors.cli.run.watch", watch)
+        monkeypatch.setattr("executors.ray_gpu.environment.upload_anew", uploaded.append)
+        wanted = RunAsked(target="apps.yaml", runtime_env={"working_dir": "code"})
+        run(wanted)
+        _, (packages, how), _ = deployed
+        assert [each.spec.name for each in packages] == ["a/f", "c/f"]
+        assert (how["wait"], how["replace"], uploaded) == (False, True, [{"working_dir": "code"}])
+
+    @pytest.mark.parametrize("options", [{"name": "x"}, {"route_prefix": "/"}, {"http_port": 1}, {"args": {"a": "b"}}])
+    def test_what_a_file_says_itself_is_refused(self, deployed, capsys, options):
+        code, problem = ended(capsys, lambda: run(RunAsked(target="apps.yaml", **options)))
+        assert (code, "a file says them itself" in problem, deployed) == (2, True, [])
+
+    def test_a_mistake_in_it_is_one_line_with_its_place(self, deployed, capsys, tmp_path):
+        (tmp_path / "apps.yaml").write_text(FILE.replace("name: b", "nane: b"))
+        code, problem = ended(capsys, lambda: run(RunAsked(target="apps.yaml")))
+        assert (code, "apps.yaml:4" in problem, deployed) == (2, True, [])
 
 
 def test_what_is_waited_for_is_told_where_there_is_no_terminal():
@@ -183,7 +244,7 @@ def test_the_application_has_a_name_that_it_may_have_wherever_its_file_is(app, m
     monkeypatch.setattr(run_module, "watch", lambda look, deployments, *_: names.append(deployments))
     run(RunAsked(target=app))
     run(RunAsked(target=app, name="mine"))
-    assert names == [[f"{as_application(app)}/f"], ["mine/f"]]
+    assert names == [(f"{as_application(app)}/f",), ("mine/f",)]
     assert "/" not in as_application(app)
 
 

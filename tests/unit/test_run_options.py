@@ -1,6 +1,7 @@
 """`rankcore run`: arguments of builder functions, environments and folders; what cannot be meant is one line."""
 
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -89,7 +90,9 @@ def test_arguments_environment_and_folders_reach_the_run(asked, folder):
     assert found.runtime_env == {"env_vars": {"A": "b"}, "working_dir": "."}
     assert (found.route_prefix, found.reload_of, sys.path[0]) == ("/x", None, str(folder))
     assert CliRunner().invoke(app, ["run", "m:app", "--reload"]).exit_code == 0
-    assert asked[1].reload_of is not None
+    assert asked[1].reload_of == Path()
+    assert CliRunner().invoke(app, ["run", "m:app", "--reload", "--working-dir", "code", "--app-dir", "."]).exit_code == 0
+    assert asked[2].reload_of == Path("code")
     assert asked[1].runtime_env is None
 
 
@@ -103,7 +106,8 @@ def test_arguments_environment_and_folders_reach_the_run(asked, folder):
         ("m:app --runtime-env-json [1]", "--runtime-env-json: expected a mapping of names to values, found [1]"),
         ("m:app --runtime-env a --runtime-env-json {}", "expected --runtime-env or --runtime-env-json, found both"),
         ("m:app --reload --detach", "--reload is for a command that stays"),
-        ("m:app --reload --working-dir .", "--reload cannot be had with a working_dir"),
+        ("m:app --reload --working-dir s3://b/a.zip", "--reload: expected a folder as working_dir, found 's3://b/a.zip'"),
+        ("apps.yaml --executor local", "FILE is for --executor ray"),
         ("m:app --executor local --reload", "--runtime-env, --working-dir and --reload are for --executor ray"),
     ],
 )

@@ -69,6 +69,14 @@ def test_reflection_of_grpc_is_on_unless_it_is_turned_off(options, tells, monkey
     assert asked == [{"port": 9000, "servicer_functions": ["m.add_to_server"], "enable_reflection": tells}, None]
 
 
+@pytest.mark.parametrize(("options", "where"), [([], "EveryNode"), (["--proxy-location", "HeadOnly"], "HeadOnly")])
+def test_proxies_are_on_every_node_unless_start_says_otherwise(options, where, monkeypatch):
+    asked = []
+    monkeypatch.setattr(start_command, "start", lambda http, *_: asked.append(http))
+    typed("start", *options)
+    assert asked == [{"host": "127.0.0.1", "port": 8000, "location": where}]
+
+
 def test_the_address_of_the_cluster_has_a_short_option(monkeypatch):
     monkeypatch.setattr(start_command, "start", lambda *_: None)
     typed("start", "-a", "10.0.0.1:6379")

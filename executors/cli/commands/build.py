@@ -1,7 +1,7 @@
 """`rankcore build`: its arguments and its help."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -26,6 +26,18 @@ def build(
             "--app-dir", "-d", metavar="DIR", help="Where modules are looked for first. [default: here]", show_default=False
         ),
     ] = None,
+    grpc_servicer_functions: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATH",
+            help="Import path of a function that adds a gRPC service, for grpc_options; repeatable.  [default: no gRPC]",
+            show_default=False,
+        ),
+    ] = None,
+    grpc_enable_reflection: Annotated[
+        bool,
+        typer.Option("--grpc-enable-reflection/--grpc-disable-reflection", help="Whether gRPC tells which services it has."),
+    ] = True,
 ) -> None:
     """Write a config file of applications: each deployment with the options that its code gives it.
 
@@ -44,4 +56,7 @@ def build(
     from executors.cli.run_options import app_dir_first
 
     app_dir_first(app_dir)
-    build(targets, output)
+    grpc: dict[str, Any] | None = None  # without a service there is none
+    if grpc_servicer_functions:
+        grpc = {"grpc_servicer_functions": grpc_servicer_functions, "enable_reflection": grpc_enable_reflection}
+    build(targets, output, grpc)

@@ -19,7 +19,9 @@ def run(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="MODULE:APP", help="Where the application is: package.module:app or path/file.py:app.", show_default=False
+            metavar="FILE|MODULE:APP",
+            help="A file of applications (apps.yaml), or where one is: package.module:app or path/file.py:app.",
+            show_default=False,
         ),
     ],
     arguments: Annotated[
@@ -80,7 +82,11 @@ def run(
     ] = None,
     reload: Annotated[
         bool,
-        typer.Option("--reload", "-r", help="Deploy anew, without an outage, what changes in --app-dir, or here; ray only."),
+        typer.Option(
+            "--reload",
+            "-r",
+            help="Deploy anew, without an outage, what changes in the working_dir, else in --app-dir, or here; ray only.",
+        ),
     ] = False,
     nodes: Annotated[
         list[str] | None,
@@ -102,6 +108,11 @@ def run(
     one is started that can be reached from this machine alone. What an earlier version of APP deployed, and this one does not
     have, is deleted. What another application deployed is never taken from it.
 
+    FILE is what `rankcore deploy` takes: its applications are deployed and shown, and Ctrl-C deletes them. Applications that it
+    does not name go on.
+
+    With --reload a `working_dir` that is a folder is uploaded again when something changes in it.
+
     With `--executor local` each replica is a process of this machine, and nothing needs Ray. APP is one deployment: its class
     is built, reconfigured and checked for health as on Ray, with its ranks in the context and in RANK, LOCAL_RANK, GROUP_RANK
     and WORLD_SIZE; there are no handles, and no resources are reserved. `rankcore status`, `scale`, `restart`, `drain` and the
@@ -113,6 +124,7 @@ def run(
       rankcore run my_package.models:app --detach && rankcore status
       rankcore run examples/streaming_llm.py:app --route-prefix /llm --http-port 8080
       rankcore run my_package.models:app --executor local --node a --node b
+      rankcore run apps.yaml
       rankcore run my_package.models:build size=large replicas=2 --reload
 
     Exit status: 0 stopped as asked, 1 it did not come up, 2 bad input, 130 interrupted while stopping.
@@ -124,6 +136,12 @@ def run(
     app_dir_first(app_dir)
     environment = environment_of(runtime_env, runtime_env_json, working_dir)
     if executor is Backend.LOCAL:
+        from executors.apps.file import FILES
+
+        if Path(target).suffix in FILES:
+            raise typer.BadParameter(
+                "FILE is for --executor ray: a command with local replicas runs one deployment of MODULE:APP"
+            )
         if detach or replace:
             raise typer.BadParameter(
                 "--non-blocking and --replace are for --executor ray: the controller of local replicas is this command"
@@ -139,8 +157,11 @@ def run(
         raise typer.BadParameter("--node is for --executor local: the nodes of a cluster are those that Ray has")
     if reload and detach:
         raise typer.BadParameter("--reload is for a command that stays: leave --non-blocking and --detach out")
-    if reload and environment is not None and "working_dir" in environment:
-        raise typer.BadParameter("--reload cannot be had with a working_dir: replicas have the copy that was uploaded")
+    folder = str((environment or {}).get("working_dir", ""))
+    if reload and "://" in folder:
+        raise typer.BadParameter(
+            f"--reload: expected a folder as working_dir, found {folder[:80]!r}, which nothing here changes"
+        )
     choose_cluster(address)
     from executors.cli.run import RunAsked, run
 
@@ -156,6 +177,6 @@ def run(
             http_port=http_port,
             name=name,
             runtime_env=environment,
-            reload_of=(app_dir or Path()) if reload else None,
+            reload_of=(Path(folder) if folder else app_dir or Path()) if reload else None,
         )
     )

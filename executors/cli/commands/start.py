@@ -12,7 +12,7 @@ def start(
     http_port: Annotated[int, typer.Option(metavar="PORT", help="Of HTTP.")] = 8000,
     proxy_location: Annotated[
         str, typer.Option(metavar="HeadOnly|EveryNode|Disabled", help="On which nodes proxies are.")
-    ] = "HeadOnly",
+    ] = "EveryNode",
     grpc_port: Annotated[int, typer.Option(metavar="PORT", help="Of gRPC, where a service is named.")] = 9000,
     grpc_servicer_functions: Annotated[
         list[str] | None,
@@ -33,7 +33,7 @@ def start(
 
     \b
       ray start --head
-      rankcore start --http-port 8080 --proxy-location EveryNode
+      rankcore start --http-port 8080 --proxy-location HeadOnly
 
     Exit status: 0 started, 2 bad input, or there is no cluster.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)

@@ -38,7 +38,8 @@ class HttpOptions(AccessOptions):
     Attributes:
         host: Address to listen on; "0.0.0.0": all of the node's.
         port: The same on every node.
-        location: "HeadOnly": one proxy, on the head node; "EveryNode": one on each; "Disabled": none.
+        location: "HeadOnly": one proxy, on the head node; "EveryNode": one on each; "Disabled": none. None: nobody says, and
+            that is on the head node, but for `start`, which begins them on every node.
         request_timeout_s: A request is answered with 504 after so long; None: what the deployment says.
         max_body_bytes: A larger request is answered with 413.
         max_header_bytes: Request line and headers; more is answered with 431.
@@ -68,7 +69,7 @@ class HttpOptions(AccessOptions):
 
     host: str = "127.0.0.1"
     port: int = 8000
-    location: Location = "HeadOnly"
+    location: Location | None = None
     request_timeout_s: float | None = None
     max_body_bytes: int = 100 * 1024 * 1024
     max_header_bytes: int = 64 * 1024
@@ -90,7 +91,7 @@ class HttpOptions(AccessOptions):
     def __attrs_post_init__(self) -> None:
         if type(self.host) is not str or not self.host:
             raise _wrong("host", self.host, "an address, such as '127.0.0.1'")
-        if self.location not in LOCATIONS:
+        if self.location not in (None, *LOCATIONS):
             raise _wrong("location", self.location, "one of " + ", ".join(repr(each) for each in LOCATIONS))
         for name, least, most in INTEGERS:
             if type(getattr(self, name)) is not int or not least <= getattr(self, name) <= most:

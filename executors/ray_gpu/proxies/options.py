@@ -75,6 +75,10 @@ def _with_what_stays(given: object, before: AccessOptions | None) -> object:
     return said
 
 
+def _located(http: HttpOptions) -> HttpOptions:
+    return http if http.location is not None else attrs.evolve(http, location="HeadOnly")
+
+
 @across_releases
 @attrs.frozen(kw_only=True)
 class ProxyOptions:
@@ -89,7 +93,7 @@ class ProxyOptions:
         InvalidDeploymentError: Both have one port.
     """
 
-    http: HttpOptions = attrs.field(factory=HttpOptions)
+    http: HttpOptions = attrs.field(factory=HttpOptions, converter=_located)
     grpc: GrpcOptions | None = None
     logging: dict[str, Any] | None = None
 

@@ -209,6 +209,11 @@ async def _nodes(asked: RestRequest) -> Response:
     return answered(found, etag=etag(status.revision))
 
 
+async def _controller_health(asked: RestRequest) -> Response:
+    ask = partial(asyncio.to_thread, writing.controller_health, asked.writer.namespace)
+    return answered(await asked.view.shared("controller-health", ask))
+
+
 async def _plan(asked: RestRequest) -> Response:
     planned, revision = await asked.writer.plan(asked.body, asked.query)
     return answered(attrs.asdict(planned), etag=etag(revision))
@@ -356,6 +361,9 @@ ENDPOINTS: tuple[RestEndpoint, ...] = (
         _defragmentation,
         "Moves that would let weights fit; nothing is moved",
         query=bodies.DefragmentationQuery,
+    ),
+    RestEndpoint(
+        "GET", "/api/v1/controller-health", _controller_health, "How the controller keeps up, in the fields of Serve's"
     ),
     RestEndpoint("GET", "/api/v1/nodes", _nodes, "Nodes that are cordoned, memory for weights, proxies"),
     RestEndpoint(

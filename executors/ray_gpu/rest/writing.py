@@ -66,6 +66,11 @@ def defragmentation(deployment: str | None, namespace: str) -> Any:
     return api.propose_defragmentation(deployment, namespace=namespace)
 
 
+def controller_health(namespace: str) -> dict[str, Any]:
+    """How the controller keeps up."""
+    return api.controller_health(namespace=namespace)
+
+
 def cancel(request: str, namespace: str) -> None:
     """End a call that is under way."""
     under_way.cancel_request(request, namespace=namespace)
