@@ -70,7 +70,7 @@ def bind(draft: Draft) -> None:
     if draft.spec.placement is None and draft.placed:  # 3
         highest = max([draft.replicas[placed].slot or 0 for placed in draft.placed])
         if len(draft.slots) < draft.spec.target_replicas:
-            _open_missing(draft, len(draft.placed), highest)
+            _open_missing(draft, len(draft.placed), min(highest, draft.spec.target_replicas))
         if slots.is_startable_below(draft, highest):
             for placed in draft.those(draft.placed):
                 _take_lowest_rank(draft, placed)

@@ -455,3 +455,16 @@ def test_who_would_be_told_an_unknown_user_config_with_its_move_waits_until_the_
     d.settle()
     assert (d.status, sorted(d.ranks.values())) == (DeploymentStatus.HEALTHY, [0, 1, 2, 3, 4])
     assert moves(d) == [("llm#1.1", 1), ("llm#1.2", 2), ("llm#1.3", 3)]
+
+
+def test_no_rank_beyond_the_world_size_is_opened_for_one_that_has_a_place() -> None:
+    """R4: who leaves still believes 0 and 1; who is placed for rank 3 waits for them, and so does the one to come."""
+    d = Deployment.running(3)
+    d.resize(4)
+    d.resize(2, stop_first=("llm#1.0", "llm#1.1"))
+    d.place("llm#1.3")
+    d.forget()
+    d.die("llm#1.2")
+    assert d.sent(StartReplica) == []
+    d.settle()
+    assert sorted(d.ranks.values()) == [0, 1]
