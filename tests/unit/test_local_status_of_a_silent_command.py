@@ -12,7 +12,6 @@ from executors.local import api
 from executors.ray_gpu.errors import NoAnswerError
 from executors.ray_gpu.overview import Status
 
-
 STATUS = Status(namespace="n", epoch=1, controller_pid=7, journal=None, deployments={})
 
 
