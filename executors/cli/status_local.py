@@ -13,6 +13,10 @@ GONE = (
 )
 
 
+SILENT = "its command does not answer, and this is how it was when that was written down last: it may begin, end, or be stopped"
+OF_SPEAKER = {"is gone": GONE, "is silent": SILENT}
+
+
 def status_locally(namespace: str, as_json: bool, name: str | None = None) -> None:
     """Do what `commands/status.py` says."""
     from executors.local.api import last_statuses
@@ -27,7 +31,7 @@ def status_locally(namespace: str, as_json: bool, name: str | None = None) -> No
     if not found:
         end(f"nothing runs on this machine in namespace {namespace!r}: see `rankcore run --help`", BAD_INPUT)
     damaged, shown = False, 0
-    for status, is_there in found:
+    for status, speaker in found:
         if isinstance(status, DamagedFileError):
             typer.echo(f"rankcore: error: {status}", err=True)
             damaged = True
@@ -40,10 +44,10 @@ def status_locally(namespace: str, as_json: bool, name: str | None = None) -> No
         shown += 1
         if as_json:
             typer.echo(msgspec.json.encode(status).decode())
-            continue
-        Console(highlight=False).print(view(status))
-        if not is_there:
-            typer.echo(GONE)
+        else:
+            Console(highlight=False).print(view(status))
+        if speaker in OF_SPEAKER:
+            typer.echo(OF_SPEAKER[speaker], err=as_json)
     if damaged:
         raise typer.Exit(BAD_INPUT)
     if not shown:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import attrs
 import msgspec
@@ -256,21 +256,25 @@ def controllers(namespace: str | None = None) -> dict[str, Path]:
     return found
 
 
-def last_statuses(namespace: str) -> list[tuple[Status | DamagedFileError, bool]]:
-    """How each is, or was when its controller ended; and whether that is there."""
-    found: list[tuple[Status | DamagedFileError, bool]] = []
+Speaker: TypeAlias = Literal["answers", "is silent", "is gone"]
+"""A controller, as to where its status is from: itself, or what it wrote down last."""
+
+
+def last_statuses(namespace: str) -> list[tuple[Status | DamagedFileError, Speaker]]:
+    """How each is, or was when its controller ended or wrote that down last; and what the controller does."""
+    found: list[tuple[Status | DamagedFileError, Speaker]] = []
     for file in sorted(namespace_folder(namespace).glob(f"*/{STATUS}")):
-        is_there = is_locked(file.parent)
+        speaker: Speaker = "is silent" if is_locked(file.parent) else "is gone"
         try:
-            if is_there:
-                with suppress(NoAnswerError):  # it begins, or ends
-                    found.append((_asked(file.parent, "status", as_type=Status), True))
+            if speaker == "is silent":
+                with suppress(NoAnswerError):  # it begins, or ends, or is stopped
+                    found.append((_asked(file.parent, "status", as_type=Status), "answers"))
                     continue
-            found.append((read_status(file), is_there))
+            found.append((read_status(file), speaker))
         except FileNotFoundError:  # it has ended since
             continue
         except DamagedFileError as error:
-            found.append((error, is_there))
+            found.append((error, speaker))
     return found
 
 
