@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import subprocess
 import sys
 
 import attrs
@@ -234,6 +235,24 @@ def test_what_is_asked_is_said_by_the_full_name():
         "node": "n1",
         "deployment": NAME,
     }
+
+
+def test_what_the_process_is_told_is_a_question_of_the_simulator():
+    from executors.simulator.from_journal.prediction import LiveQuestion
+
+    asked = {"happens": "rank", "rank": 0, "deployment": NAME}
+    told = json.loads(json.dumps(whatif.question_of("run.jsonl", 7.0, asked, 60.0, CALLS, NODES)))
+    question = LiveQuestion.of(told)
+    assert (str(question.journal), question.now, question.asked, question.horizon_s) == ("run.jsonl", 7.0, asked, 60.0)
+    assert question.calls[NAME].took.quantile(0.5) == pytest.approx(0.05)
+    assert question.free == {"n1": {"CPU": 3.0, "GPU": 0.0}}
+
+
+def test_the_server_needs_nothing_of_the_simulators_packages():
+    program = "import sys; sys.modules.update(dict.fromkeys(('cattrs', 'yaml', 'scipy', 'rich', 'typer'))); " + (
+        "import executors.simulator.from_journal.past, executors.simulator.from_journal.calls"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
 async def stays():

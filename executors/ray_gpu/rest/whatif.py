@@ -10,9 +10,9 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Annotated, Any
 
+import attrs
 from msgspec import Meta, Struct
 
 from executors.ray_gpu.overview import Status
@@ -151,9 +151,7 @@ def question_of(
     calls: Mapping[str, MeasuredCalls],
     nodes: Mapping[str, NodeInfo] | None,
 ) -> dict[str, Any]:
-    """What the process is told."""
-    from executors.simulator.from_journal.prediction import LiveQuestion
-
+    """What the process is told, a `LiveQuestion`: that is not imported here, where `rankcore[sim]` need not be installed."""
     free = {each.node_id: dict(each.free) for each in nodes.values()} if nodes is not None else None
-    asks = LiveQuestion(journal=Path(journal), now=now, asked=asked, horizon_s=horizon_s, calls=calls, free=free)
-    return asks.to_plain()
+    measured = {name: attrs.asdict(each) for name, each in calls.items()}
+    return {"journal": journal, "now": now, "asked": asked, "horizon_s": horizon_s, "calls": measured, "free": free}
