@@ -165,7 +165,7 @@ class RayDeployment:
 
     def routes(self) -> tuple[int, Routes] | None:
         """Where calls go, and a number that grows whenever that changes; None: not published in this epoch yet."""
-        return self._routing_table.routes(self.entry)
+        return self._routing_table.routes(self.entry, self.extras.rejected_with)
 
     def status(self) -> tuple[int, CallStatus] | None:
         """How it stands for calls that wait for it, and a number that grows with each change; None: there is nothing to say."""

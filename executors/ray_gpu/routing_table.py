@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 
 from executors.ray_gpu.declaration import ROUTING_DEFAULTS
 from executors.ray_gpu.executor import RayExecutor
-from executors.ray_gpu.extras import extras_of
 from executors.ray_gpu.ids_on_ray import renamed_id
 from executors.ray_gpu.messages import Routes
+from executors.ray_gpu.serve_options import UNAVAILABLE
 from rankcore import DeploymentStatus, ReplicaState
 from rankcore.cluster.state import Entry
 from rankcore.routing import RoutingSpec
@@ -46,8 +46,12 @@ class RoutingTable:
         self._patience: asyncio.TimerHandle | None = None
         self._patience_is_over = False
 
-    def routes(self, entry: Entry) -> tuple[int, Routes] | None:
-        """Where calls go, and a number that grows whenever that changes; None: not published in this epoch yet."""
+    def routes(self, entry: Entry, rejected_with: int = UNAVAILABLE) -> tuple[int, Routes] | None:
+        """Where calls go, and a number that grows whenever that changes; None: not published in this epoch yet.
+
+        Args:
+            rejected_with: As in `RayExtras`, which are a part of the entry.
+        """
         endpoints, state = self._executor.routes, entry.ranks
         is_over = entry.residency is None and (  # else the machine says what there is, and calls are what changes it (D7)
             self._has_given_up(entry) or (self._is_out(entry) and self._patience_is_over)
@@ -65,7 +69,7 @@ class RoutingTable:
                 entry.spec.autoscaling.metrics_interval_s if entry.spec.autoscaling is not None else None,
                 self._problem(entry) if is_over else "",
                 TRY_AGAIN_S if is_over and not self._has_given_up(entry) else None,
-                extras_of(entry.spec).rejected_with,
+                rejected_with,
             )
             number = before[1] if before is not None and before[2] == routes else next(self._numbers)
             self._made = seen, number, routes  # all callers may be waiting for a change

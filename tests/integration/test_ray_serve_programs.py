@@ -168,6 +168,9 @@ class Asks:
 
         return ray.get(get_deployment_actor("counter").add.remote())
 
+    def pid(self):
+        return os.getpid()
+
     def kill(self):
         import ray
 
@@ -214,8 +217,7 @@ def test_a_deployment_actor_outlives_controller_and_replicas_and_is_never_anothe
     (name,) = there()
     os.kill(serve.status().controller_pid, signal.SIGKILL)
     eventually(lambda: adds(handle) == 13, "it goes on without the controller")
-    (replica,) = serve.status().deployments["counted/Asks"].replicas
-    os.kill(replica.pid, signal.SIGKILL)
+    os.kill(handle.pid.remote().result(timeout_s=ANSWER_S), signal.SIGKILL)
     eventually(lambda: (adds(handle) or 0) >= 15, "another replica finds the same")
     handle.kill.remote().result(timeout_s=ANSWER_S)
     eventually(lambda: adds(handle) in range(11, 15), "one that was killed is made anew")

@@ -177,7 +177,7 @@ def test_each_way_to_fail_has_its_status(error, code):
 
 @pytest.mark.parametrize("kind", [OverloadedError, UnavailableError])
 def test_who_may_try_again_later_is_told_when(kind):
-    _, metadata = asked(failing(kind("m is UNAVAILABLE: no room", 12.4)), metadata=(("request_id", "mine"),))
+    _, metadata = asked(failing(kind("m is UNAVAILABLE: no room", 11.4)), metadata=(("request_id", "mine"),))
     assert metadata["retry-after"] == "12"
     assert metadata["request_id"] == "mine"
     assert "retry-after" not in asked(failing(UnavailableError("m is DEPLOY_FAILED")))[1]

@@ -3,7 +3,6 @@
 import time
 
 import ray
-import ray.util.state
 from ray import serve
 from ray.serve.config import DeploymentActorConfig
 
@@ -49,7 +48,7 @@ class Model:
 
 
 def counters() -> int:
-    return sum(each["state"] == "ALIVE" for each in ray.util.state.list_actors() if each["class_name"] == "Counter")
+    return sum(each["name"].endswith(("counter", "other")) for each in ray.util.list_named_actors(all_namespaces=True))
 
 
 def main() -> object:
