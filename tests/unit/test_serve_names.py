@@ -85,7 +85,12 @@ def test_options_of_a_deployment_by_the_names_of_ray_serve():
             request_router_class="ray.serve._private.request_router:PowerOfTwoChoicesRequestRouter"
         ),
     )(Model)
-    assert declared.settings == {"max_start_failures": 3, "retry_after_s": 7, "routing_policy": "power_of_two"}
+    assert declared.settings == {
+        "max_start_failures": 3,
+        "retry_after_s": 7,
+        "routing_policy": "power_of_two",
+        "request_router": "",
+    }
     assert declared.backpressure_config == config.BackpressureConfig(retry_after_s=7)
     nothing = deployment(backpressure_config=None, request_router_config=config.RequestRouterConfig())(Model)
     assert nothing.settings == {}
@@ -99,8 +104,11 @@ def test_options_of_a_deployment_by_the_names_of_ray_serve():
         ({"graceful_shutdown_wait_loop_s": -1}, "must be a number of seconds above 0, got -1"),
         ({"backpressure_config": {"status_code": 429}}, "status_code, which is 503, and retry_after_s"),
         ({"backpressure_config": 3}, "backpressure_config must be"),
-        ({"request_router_config": {"request_router_class": "mine:Router"}}, "PowerOfTwoChoicesRequestRouter"),
-        ({"request_router_config": {"request_router_kwargs": {"a": 1}}}, "request_router_config must be"),
+        (
+            {"request_router_config": {"request_router_class": "mine"}},
+            "request_router_class'\\] must be a class or 'module:Class'",
+        ),
+        ({"request_router_config": {"request_router_kwargs": {"a": {1}}}}, "request_router_config must be"),
         ({"max_replicas_per_node": 0}, "max_replicas_per_node must be an integer from 1 to 100"),
         ({"gang_scheduling_config": {}}, "'gang_scheduling_config' is unknown"),
     ],
@@ -315,6 +323,8 @@ def test_a_handle_says_whether_its_process_has_called_and_knows_replicas():
 
 def test_how_calls_are_serialized_may_be_said_where_it_is_so():
     handle = DeploymentHandle("app/Model")
-    assert handle.options(request_serialization="pickle", response_serialization="cloudpickle")._options == handle._options
-    with pytest.raises(InvalidCallError, match="request_serialization must be one of cloudpickle, pickle, got 'orjson'"):
-        handle.options(request_serialization="orjson")
+    assert handle.options(request_serialization="pickle")._wishes == handle._wishes
+    assert handle.options(request_serialization="orjson")._wishes.encoding == "orjson"
+    assert handle.options(response_serialization="msgpack")._about.encoding == "msgpack"
+    with pytest.raises(InvalidCallError, match=r"request_serialization must be one of cloudpickle, .*, got 'json'"):
+        handle.options(request_serialization="json")
