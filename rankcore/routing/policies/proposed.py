@@ -1,4 +1,4 @@
-"""Whoever is proposed for a request in the place of a policy, by code that the core does not know: see `rankcore.routing.proposals`."""
+"""Whoever is proposed for a request, by code that the core does not know: see `rankcore.routing.proposals`."""
 
 from rankcore.routing.policies.choice import Choice
 from rankcore.routing.records import Line, Ranked, Request, RoutedReplica
