@@ -11,7 +11,6 @@ from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.logs.config import as_plain, logging_config_of
 from executors.ray_gpu.serve_options import SERVE_OPTIONS, TOO_MANY, UNAVAILABLE, BackpressureConfig, fields_of, in_our_words
 from rankcore.checks import DEPLOYMENT_LENGTH_MAX
-from rankcore.routing.spec import POLICIES, PROPOSED
 
 if TYPE_CHECKING:
     from rankcore.errors import InvalidSpecError
@@ -322,11 +321,6 @@ def _check(settings: Mapping[str, Any]) -> None:
 
 def _check_together(settings: Mapping[str, Any]) -> None:
     """Options that leave no room for each other: of all that were given, whether to `@deployment` or to `options`."""
-    if settings.get("routing_policy") == PROPOSED and not settings.get("request_router"):
-        allowed = ", ".join(repr(each) for each in POLICIES)
-        raise InvalidDeploymentError(
-            f"routing_policy must be one of {allowed}, got {PROPOSED!r}: request_router_config names a router of one's own"
-        )
     if settings.get("max_replicas_per_node") is not None:
         for option in ("_placement_info", "residency"):
             if settings.get(option) is not None:

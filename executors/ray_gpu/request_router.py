@@ -7,7 +7,7 @@
     @serve.deployment(request_router_config=RequestRouterConfig(request_router_class=Uniform))
 
 One of each deployment lives in each process that calls it, on the thread of the routers: it says who may have a request, and
-the routing core gives it to the first of these that has room (docs/routing.md, "proposed"). What it is asked must not block.
+the routing core gives it to the first of these that has room (docs/routing.md). What it is asked must not block.
 """
 
 import math

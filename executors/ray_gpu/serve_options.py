@@ -15,7 +15,6 @@ import attrs
 
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.router_source import RouterSource, is_json
-from rankcore.routing.spec import PROPOSED
 
 Ours = dict[str, Any]
 """Options by our names."""
@@ -168,11 +167,11 @@ def _router(found: object) -> Ours | None:
     module, _, last = name.replace(":", ".").rpartition(".")
     policy = ROUTERS.get(last)
     if policy is not None and (not module or module.startswith("ray.") or not isinstance(kind, str)):
-        return None if kwargs and policy == "affinity" else {"routing_policy": policy}
+        return None if kwargs and policy == "affinity" else {"routing_policy": policy, "request_router": ""}
     times = {ours: float(found[name]) for name, ours in ROUTER_SECONDS.items() if name in found}
     backoff = {name: float(found[name]) for name in BACKOFF if name in found}
     source = RouterSource.of(kind, kwargs=dict(kwargs), backoff=backoff, **times)
-    return {"routing_policy": PROPOSED, "request_router": source.text}
+    return {"request_router": source.text}
 
 
 def _is_positive(found: object) -> bool:

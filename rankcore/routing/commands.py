@@ -46,7 +46,7 @@ class Retry(Struct, frozen=True, gc=False):
 class Propose(Struct, frozen=True, gc=False):
     """Ask the user's code who may have a request, and tell `ReplicasProposed`: again after a while, as long as it waits.
 
-    Said once whenever a request for anybody comes to wait under the policy "proposed".
+    Said once whenever a request for anybody comes to wait where a user's code is to say it (`RoutingSpec.router`).
     """
 
     request_id: RequestId

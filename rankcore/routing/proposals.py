@@ -1,4 +1,4 @@
-"""The policy "proposed": a user's code says who may have a request, and the router who of these gets it, and when.
+"""Proposals: a user's code says who may have a request, in the place of a policy; the router who of these gets it, and when.
 
 The code may be slow, may raise, may be random; so it is no part of the machine. The machine asks (`Propose`), and hears what
 was said (`ReplicasProposed`): groups of replicas, the preferred ones first. Equal events give equal commands, as ever.

@@ -156,7 +156,7 @@ def adopt_spec(tables: Tables, spec: RoutingSpec) -> None:
     """Go by another spec from now on; what waits keeps its place (Q8). Looks at every replica."""
     before, tables.spec = tables.spec, spec
     routed = sorted((each for each in tables.replicas.values() if each.routed), key=_birth)
-    if (spec.policy, spec.seed, spec.load_factor) != (before.policy, before.seed, before.load_factor):
+    if _how(spec) != _how(before):
         draws = tables.choice.draws
         if tables.choice.asks:
             proposals.end(tables)
@@ -172,6 +172,10 @@ def adopt_spec(tables: Tables, spec: RoutingSpec) -> None:
         reopen(tables, replica)
     tables.note(RoutingNoteKind.SPEC_APPLIED, "Q8", because=f"{spec.policy}, {spec.max_ongoing_requests} ongoing")
     fill(tables, list(tables.ranked))
+
+
+def _how(spec: RoutingSpec) -> tuple[object, ...]:
+    return spec.policy, spec.seed, spec.load_factor, spec.router
 
 
 def _birth(replica: RoutedReplica) -> int:

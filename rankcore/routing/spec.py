@@ -1,17 +1,16 @@
 """How the requests of one deployment are routed: `RoutingSpec`, checked when it is made and never changed."""
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import attrs
 
 from rankcore import checks
+from rankcore.codec_plans import since
 from rankcore.errors import InvalidSpecError
 
-Policy: TypeAlias = Literal["least_loaded", "shared_queue", "round_robin", "power_of_two", "affinity", "proposed"]
+Policy: TypeAlias = Literal["least_loaded", "shared_queue", "round_robin", "power_of_two", "affinity"]
 
 POLICIES: tuple[Policy, ...] = ("least_loaded", "shared_queue", "round_robin", "power_of_two", "affinity")
-"""Those that can be chosen by their name."""
-PROPOSED: Policy = "proposed"
 ONGOING_MAX = 100_000
 """Requests that one replica may have in flight; each level of load has a line of replicas."""
 LOAD_FACTOR_MAX = 1_000.0
@@ -31,8 +30,7 @@ class RoutingSpec:
             "round_robin", one after the other;
             "power_of_two", the less loaded of two that are drawn, from `seed`;
             "affinity", requests of one key who has it ready, where anybody has said so, else one by consistent hashing with
-            bounded load, those without a key "least_loaded";
-            "proposed", one of those that a user's code names for it, which `router` says; see `rankcore.routing.proposals`.
+            bounded load, those without a key "least_loaded".
         idempotent: Whether a request may be done twice: what was lost together with its replica is retried only then (Q6).
         max_retries: How often one request is retried because it was lost, before it fails. Refusals do not count.
         request_timeout_s: The deadline of requests that bring none, in seconds after their arrival; None: no deadline.
@@ -42,7 +40,8 @@ class RoutingSpec:
         by_credits: False: this router is the only one, and may fill each routed replica. True: it has in flight what
             `CreditsGranted` allows, which the replica decides; none at first.
         seed: For "power_of_two".
-        router: With "proposed": whose code it is, in words of whoever runs it. The core does not look into it.
+        router: A user's code names those who may have a request, in the place of the policy: whose code, in words of whoever
+            runs it, which the core does not look into; empty: there is none. See `rankcore.routing.proposals`.
 
     Raises:
         InvalidSpecError: Names the field, what was found and what is allowed.
@@ -62,7 +61,15 @@ class RoutingSpec:
     load_factor: float = 1.25
     by_credits: bool = False
     seed: int = 0
-    router: str = ""
+    router: str = attrs.field(default="", metadata=since(5, 4))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in attrs.fields(RoutingSpec)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """What a release of before has pickled lacks what came later, which is at its default."""
+        for field in attrs.fields(RoutingSpec):
+            object.__setattr__(self, field.name, state.get(field.name, field.default))
 
     def __attrs_post_init__(self) -> None:
         checks.identifier(InvalidSpecError, _path("name"), self.name)
@@ -71,7 +78,7 @@ class RoutingSpec:
             checks.count(InvalidSpecError, _path(field), getattr(self, field), 0)
         checks.count(InvalidSpecError, _path("seed"), self.seed, 0, checks.REVISION_MAX)
         checks.text(InvalidSpecError, _path("router"), self.router)
-        if self.policy not in (*POLICIES, PROPOSED):
+        if self.policy not in POLICIES:
             raise InvalidSpecError(_path("policy"), self.policy, "one of " + ", ".join(repr(each) for each in POLICIES))
         for field in ("idempotent", "by_credits"):
             checks.flag(InvalidSpecError, _path(field), getattr(self, field))

@@ -124,7 +124,8 @@ class Tables:
         else:
             self.commands.append(Retry(request.request_id, replica_id, attempt, part, request.because))
         if self.explains:
-            why = self.spec.policy if request.rank is None else f"rank {request.rank}"
+            policy = "proposed" if self.choice.asks else self.spec.policy
+            why = policy if request.rank is None else f"rank {request.rank}"
             self.notes.append(RoutingNote(RoutingNoteKind.CHOSEN, "Q4", request.request_id, replica_id, because=why))
 
     def land(self, request: Request) -> RoutedReplica:

@@ -37,7 +37,8 @@ specs = st.builds(
     name=st.just("llm"),
     max_ongoing_requests=st.integers(1, 3),
     max_queued_requests=st.integers(0, 5),
-    policy=st.sampled_from(("least_loaded", "shared_queue", "round_robin", "affinity", "power_of_two", "proposed")),
+    policy=st.sampled_from(("least_loaded", "shared_queue", "round_robin", "affinity", "power_of_two")),
+    router=st.sampled_from(("", "", "", "code", "other")),
     idempotent=st.booleans(),
     max_retries=st.integers(0, 2),
     request_timeout_s=st.none() | st.sampled_from((0.5, 2.0)),
@@ -49,10 +50,13 @@ wants = st.one_of(
     st.fixed_dictionaries({"rank": st.integers(0, 3)}),
     st.fixed_dictionaries({"broadcast": st.just(True), "keep_failures": st.booleans()}),
 )
-UNTOLD = ("power_of_two", "proposed")
-"""What the naive one does not know."""
 groups = st.lists(st.lists(st.sampled_from((*NAMES, "nobody")), max_size=3).map(tuple), max_size=3).map(tuple)
 UNSAID = (AskCredits, ReturnCredits, WakeAt)
+
+
+def is_untold(spec: RoutingSpec) -> bool:
+    """Whether the naive one does not know how."""
+    return spec.policy == "power_of_two" or bool(spec.router)
 
 
 def said(command: Command) -> Said:
@@ -70,7 +74,7 @@ class Routers(RuleBasedStateMachine):
         spec = attrs.evolve(spec, by_credits=by_credits)
         self.router = Router(spec, opened=opened)
         self.state = RouterState.of(image_of(self.router))
-        self.naive: NaiveRouter | None = NaiveRouter(spec, opened=opened) if spec.policy not in UNTOLD else None
+        self.naive: NaiveRouter | None = NaiveRouter(spec, opened=opened) if not is_untold(spec) else None
         self.now = 0.0
         self.arrived = 0
         self.version = 0
@@ -158,7 +162,7 @@ class Routers(RuleBasedStateMachine):
 
     @rule(spec=specs)
     def spec_changes(self, spec: RoutingSpec) -> None:
-        if spec.policy in UNTOLD:
+        if is_untold(spec):
             self.naive = None
         self.send(RoutingSpecChanged(spec=attrs.evolve(spec, by_credits=self.state.spec.by_credits), at=self.now))
 
@@ -207,9 +211,7 @@ class Routers(RuleBasedStateMachine):
 class Proposers(Routers):
     """The same where a user's code says who may have a request; also before and after it does."""
 
-    @initialize(
-        spec=specs.map(lambda spec: attrs.evolve(spec, policy="proposed")), by_credits=st.booleans(), opened=st.booleans()
-    )
+    @initialize(spec=specs.map(lambda spec: attrs.evolve(spec, router="code")), by_credits=st.booleans(), opened=st.booleans())
     def begin(self, spec: RoutingSpec, by_credits: bool, opened: bool) -> None:
         super().begin(spec, by_credits, opened)
 

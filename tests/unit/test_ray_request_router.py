@@ -70,7 +70,7 @@ def source(kind=Told, **fields):
 
 def calls(**fields):
     backoff = {"initial_backoff_s": 0.01, "max_backoff_s": 0.02}
-    return Caller(**{"policy": "proposed", "router": source(backoff=backoff, kwargs={"size": 3}), **fields})
+    return Caller(**{"router": source(backoff=backoff, kwargs={"size": 3}), **fields})
 
 
 def played(folder, scenario, count=1, limit=5):
@@ -225,14 +225,17 @@ def test_another_router_is_asked_from_when_it_is_deployed_and_none_once_there_is
     assert played(tmp_path, scenario) == 2
 
 
-def test_the_policy_needs_no_router():
+def test_a_class_that_is_no_router_is_refused_and_a_policy_by_its_name_takes_its_place():
     class Nobody:
         pass
 
     with pytest.raises(InvalidDeploymentError, match="has no choose_replicas"):
         deployment(request_router_config={"request_router_class": Nobody})
-    with pytest.raises(InvalidDeploymentError, match="routing_policy"):
-        deployment(routing_policy="proposed")
+    own = deployment(request_router_config={"request_router_class": Told})(lambda: 0)
+    assert routing_of(own, "m").router
+    assert not routing_of(
+        own.options(request_router_config={"request_router_class": "PowerOfTwoChoicesRequestRouter"}), "m"
+    ).router
 
 
 @pytest.mark.parametrize(
@@ -261,7 +264,6 @@ def test_a_config_is_what_a_process_that_calls_makes_its_router_of():
         max_backoff_s=9,
     )
     spec = routing_of(deployment(name="m", request_router_config=config)(lambda: 0), "m")
-    assert spec.policy == "proposed"
     read = RouterSource.read(spec.router)
     assert read.load().__name__ == "Told"
     assert (read.kwargs, read.stats_period_s, read.stats_timeout_s) == ({"a": 1}, 0.5, 2)
@@ -286,7 +288,7 @@ def test_the_router_of_the_page_sends_each_call_where_the_fewest_tokens_were(tmp
     async def scenario(first, second):
         for user, _ in (first, second):
             user.instance.record_routing_stats = lambda instance=user.instance: {"tokens": len(instance.seen)}
-        caller = Caller(policy="proposed", router=spec.router)
+        caller = Caller(router=spec.router)
         caller.follow((0, first[1]), (1, second[1]))
         await caller.answer("later", 1)
         first[0].instance.seen += [1, 2, 3]

@@ -1,4 +1,6 @@
-"""The policy "proposed": a user's code says who may have a request (docs/routing.md), one example for each rule."""
+"""`RoutingSpec.router`: a user's code says who may have a request (docs/routing.md), one example for each rule."""
+
+import pickle
 
 import pytest
 
@@ -26,7 +28,7 @@ A, B, C = "llm#1.0", "llm#1.1", "llm#1.2"
 
 
 def spec(**fields) -> RoutingSpec:
-    return RoutingSpec(**{"name": "llm", "max_ongoing_requests": 1, "policy": "proposed", **fields})
+    return RoutingSpec(**{"name": "llm", "max_ongoing_requests": 1, "router": "code", **fields})
 
 
 def router(replicas: int = 3, opened: bool = True, **fields) -> Router:
@@ -101,7 +103,7 @@ def test_a_proposal_for_what_does_not_wait_changes_nothing():
         outcome = made.step(ReplicasProposed(request_id=number, ranked=((C,),), at=0.0))
         assert outcome.commands == ()
         assert [note.kind for note in outcome.notes] == [RoutingNoteKind.LATE]
-    other = router(policy="least_loaded", max_queued_requests=9)
+    other = router(router="", max_queued_requests=9)
     for number in range(4):
         arrive(other, number)
     assert propose(other, 3, (A,)) == ()
@@ -158,14 +160,28 @@ def test_who_is_gone_is_not_proposed_any_more():
 
 
 def test_what_waits_when_the_policy_comes_is_asked_about_and_when_it_goes_is_served():
-    made = router(1, policy="least_loaded", max_queued_requests=1)
+    made = router(1, router="", max_queued_requests=1)
     arrive(made, 1)
     arrive(made, 2)
     changed = RoutingSpecChanged(spec=spec(max_queued_requests=0), at=0.0)
     assert made.step(changed).commands == (Propose(2),)
     assert propose(made, 2, (B,)) == (), "it was accepted"
     assert done(made, 1) == (Complete(1),), "A was not proposed for it"
-    assert made.step(RoutingSpecChanged(spec=spec(policy="least_loaded"), at=0.0)).commands == (Dispatch(2, A),)
+    assert made.step(RoutingSpecChanged(spec=spec(router=""), at=0.0)).commands == (Dispatch(2, A),)
+
+
+def test_another_code_is_asked_about_what_waits():
+    made = router()
+    arrive(made, 1)
+    propose(made, 1)
+    assert made.step(RoutingSpecChanged(spec=spec(router="other"), at=0.0)).commands == (Propose(1),)
+    assert propose(made, 1, (A,)) == (Dispatch(1, A),)
+    older = spec().__getstate__()
+    del older["router"]
+    read = RoutingSpec.__new__(RoutingSpec)
+    read.__setstate__(older)
+    assert read == spec(router="")
+    assert pickle.loads(pickle.dumps(spec())) == spec()
 
 
 def test_the_first_requests_of_a_process_are_accepted_by_their_proposals():

@@ -102,6 +102,7 @@ def test_options_of_a_deployment_by_the_names_of_ray_serve():
         "retry_after_s": 7,
         "rejected_with": 429,
         "routing_policy": "power_of_two",
+        "request_router": "",
     }
     assert declared.backpressure_config == config.BackpressureConfig(status_code=429, retry_after_s=7)
     assert pack(declared.bind(), (), {}, "default").rejected_with == 429
@@ -118,8 +119,11 @@ def test_options_of_a_deployment_by_the_names_of_ray_serve():
         ({"backpressure_config": {"status_code": 500}}, "status_code, which is 503 or 429, and retry_after_s"),
         ({"backpressure_config": {"retry_after_s": -1}}, "retry_after_s, a number of seconds from 0 on"),
         ({"backpressure_config": 3}, "backpressure_config must be"),
-        ({"request_router_config": {"request_router_class": "mine:Router"}}, "PowerOfTwoChoicesRequestRouter"),
-        ({"request_router_config": {"request_router_kwargs": {"a": 1}}}, "request_router_config must be"),
+        (
+            {"request_router_config": {"request_router_class": "mine"}},
+            "request_router_class'\\] must be a class or 'module:Class'",
+        ),
+        ({"request_router_config": {"request_router_kwargs": {"a": {1}}}}, "request_router_config must be"),
         ({"max_replicas_per_node": 0}, "max_replicas_per_node must be an integer from 1 to 100"),
         ({"gang_scheduling_config": {}}, "'gang_scheduling_config' is unknown"),
     ],
@@ -377,9 +381,11 @@ def test_a_handle_says_whether_its_process_has_called_and_knows_replicas():
 
 def test_how_calls_are_serialized_may_be_said_where_it_is_so():
     handle = DeploymentHandle("app/Model")
-    assert handle.options(request_serialization="pickle", response_serialization="cloudpickle")._options == handle._options
-    with pytest.raises(InvalidCallError, match="request_serialization must be one of cloudpickle, pickle, got 'orjson'"):
-        handle.options(request_serialization="orjson")
+    assert handle.options(request_serialization="pickle")._wishes == handle._wishes
+    assert handle.options(request_serialization="orjson")._wishes.encoding == "orjson"
+    assert handle.options(response_serialization="msgpack")._about.encoding == "msgpack"
+    with pytest.raises(InvalidCallError, match=r"request_serialization must be one of cloudpickle, .*, got 'json'"):
+        handle.options(request_serialization="json")
 
 
 def test_a_deployment_says_how_it_logs_with_all_fields_and_a_wrong_change_leaves_it_as_it_was():

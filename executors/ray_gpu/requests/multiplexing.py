@@ -7,7 +7,7 @@ import itertools
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary, WeakMethod, WeakSet
 
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.user_code import finished
@@ -97,7 +97,8 @@ def is_multiplexed(target: object) -> bool:
 
 
 _everywhere: "WeakSet[Models]" = WeakSet()
-_on_change: list[Callable[[], None]] = []
+_on_change: list[WeakMethod[Callable[[], None]]] = []
+"""Of replicas of this process; those that have ended are dropped."""
 
 
 def loaded_model_ids() -> set[str]:
@@ -106,8 +107,15 @@ def loaded_model_ids() -> set[str]:
 
 
 def when_models_change(tell: Callable[[], None]) -> None:
-    """Call this, on the user's thread, when a model has come or gone."""
-    _on_change.append(tell)
+    """Call this method, on the user's thread, when a model has come or gone, as long as its object is there."""
+    _on_change.append(WeakMethod(tell))
+
+
+def _models_changed() -> None:
+    _on_change[:] = [each for each in _on_change if each() is not None]
+    for each in _on_change:
+        if (tell := each()) is not None:
+            tell()
 
 
 class Models:
@@ -135,8 +143,7 @@ class Models:
                     try:
                         self._models[model_id] = await self._load(model_id)
                     finally:
-                        for tell in _on_change:
-                            tell()
+                        _models_changed()
         self._models.move_to_end(model_id)
         return self._models[model_id]
 

@@ -59,7 +59,7 @@ class Proposer:
         propose: Tells the core who may have a call.
 
     Attributes:
-        text, source: What the router is made of.
+        source: What the router is made of.
     """
 
     def __init__(
@@ -71,7 +71,6 @@ class Proposer:
         core: routing.Router,
         propose: Callable[[RequestId, Ranked], None],
     ) -> None:
-        self.text = text
         self.source = RouterSource.read(text)
         self._namespace = namespace
         self._deployment = deployment

@@ -73,7 +73,7 @@ from rankcore.routing.events import (
     RoutesChanged,
     RoutingSpecChanged,
 )
-from rankcore.routing.spec import PROPOSED, RoutingSpec
+from rankcore.routing.spec import RoutingSpec
 from rankcore.routing.statuses import is_lifted_by
 
 if TYPE_CHECKING:
@@ -268,8 +268,8 @@ class Router:
 
     def _adopt_router(self, spec: RoutingSpec) -> None:
         """Another user's code is to be asked from now on, or none."""
-        text = spec.router if spec.policy == PROPOSED else ""
-        if text == (self._proposer.text if self._proposer is not None else ""):
+        text = spec.router
+        if text == self._core.spec.router:
             return
         if self._proposer is not None:
             self._proposer.close()

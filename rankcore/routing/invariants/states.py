@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from rankcore.kernel import Violation
 from rankcore.routing.image import ReplicaImage, RequestImage, RouterImage
 from rankcore.routing.policies.proposed import named_by
-from rankcore.routing.spec import PROPOSED
 from rankcore.routing.state import RouterState
 
 
@@ -59,7 +58,7 @@ def _nobody_idles(image: RouterImage) -> Iterable[Violation]:
         if not request.waits:
             continue
         if request.rank is None:
-            may = rooms.keys() if image.spec.policy != PROPOSED else named_by(request.ranked or ())
+            may = rooms.keys() if not image.spec.router else named_by(request.ranked or ())
             idle = sorted(replica_id for replica_id, room in rooms.items() if room and replica_id in may)
         else:
             holder = holder_of(image, request.rank)

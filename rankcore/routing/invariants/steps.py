@@ -21,7 +21,6 @@ from rankcore.routing.invariants.states import room_of
 from rankcore.routing.notes import RoutingNoteKind
 from rankcore.routing.policies.proposed import named_by
 from rankcore.routing.records import NEVER
-from rankcore.routing.spec import PROPOSED
 from rankcore.routing.state import RouterState, RouteStep
 
 Key = tuple[RequestId, int | None]
@@ -117,14 +116,14 @@ def _order(old: RouterImage, new: RouterImage, event: Event, step: RouteStep) ->
 
 def _may(image: RouterImage, request: RequestImage, command: Dispatch | Retry) -> bool:
     """Whether a request that waits could have been sent there in its place."""
-    if image.spec.policy != PROPOSED or request.rank is not None:
+    if not image.spec.router or request.rank is not None:
         return True
     return command.replica_id in named_by(request.ranked or ())
 
 
 def _is_undecided(image: RouterImage, request: RequestImage) -> bool:
     """Whether nobody has said yet who may have it."""
-    return image.spec.policy == PROPOSED and request.waits and request.rank is None and request.ranked is None
+    return bool(image.spec.router) and request.waits and request.rank is None and request.ranked is None
 
 
 def _turned_away(old: RouterImage, event: Event, step: RouteStep) -> Iterable[Violation]:

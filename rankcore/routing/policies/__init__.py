@@ -18,10 +18,9 @@ _CHOICES: dict[Policy, Callable[[RoutingSpec], Choice]] = {
     "round_robin": RoundRobin,
     "power_of_two": PowerOfTwo,
     "affinity": Affinity,
-    "proposed": Proposed,
 }
 
 
 def choice_for(spec: RoutingSpec) -> Choice:
     """The index of this spec's policy, with nobody in it."""
-    return _CHOICES[spec.policy](spec)
+    return Proposed(spec) if spec.router else _CHOICES[spec.policy](spec)
