@@ -30,7 +30,13 @@ from rankcore.events import (
 
 SIZES = (100, 10_000)
 QUICK_SIZES = (100, 2_000)
-SURGE = 100
+UPDATES: dict[str, dict[str, Any]] = {
+    "hand_over='none'": {"max_surge": 100},
+    "hand_over='prepared'": {"max_surge": 100, "hand_over": "prepared"},
+    "1 % at a time": {"max_surge": 100, "max_unavailable": "1%"},
+    "one at a time": {"max_surge": 0, "max_unavailable": 1},
+}
+"""What the spec says of each, beside its size."""
 PER_NODE = 8
 RUNS, QUICK_RUNS = 5, 3
 TAKES = 3
@@ -95,9 +101,9 @@ class Player:
                 self.wake_at = command.at
 
 
-def update(size: int, hand_over: str) -> list[Taken]:
+def update(size: int, name: str) -> list[Taken]:
     """The steps of an update of so many."""
-    player = Player(DeploymentSpec(name="llm", target_replicas=size, max_surge=SURGE, hand_over=hand_over))
+    player = Player(DeploymentSpec(name="llm", target_replicas=size, **UPDATES[name]))
     player.play()
     player.steps.clear()
     gc.collect()
@@ -111,20 +117,21 @@ def update(size: int, hand_over: str) -> list[Taken]:
     return player.steps
 
 
-def measure(size: int, hand_over: str, runs: int) -> dict[str, Any]:
+def measure(size: int, name: str, runs: int) -> dict[str, Any]:
     """The same steps several times: what a step took is the least of them, and so is what it took the first time."""
-    all_runs = [update(size, hand_over) for _ in range(runs)]
+    all_runs = [update(size, name) for _ in range(runs)]
     steps = [
         each[0]._replace(us=(min(one.us[FIRST] for one in each), min(one.us[LEAST] for one in each)))
         for each in zip(*all_runs, strict=True)
     ]
     return {
         "size": size,
-        "hand_over": hand_over,
+        "update": name,
         "steps": len(steps),
         "first": _figures(steps, FIRST),
         "least": _figures(steps, LEAST),
-        "longest_whole": [tuple(each) for each in sorted(steps, key=lambda each: -each.us[FIRST])[:3]],
+        "longest_whole": [tuple(each) for each in sorted(steps, key=lambda each: -each.us[LEAST])[:3]],
+        "median_whole_us": statistics.median(each.us[LEAST] for each in steps),
     }
 
 
@@ -142,20 +149,18 @@ def _figures(steps: list[Taken], which: int) -> dict[str, Any]:
 def run(quick: bool) -> None:
     """Measure, print and save."""
     found = [
-        measure(size, hand_over, QUICK_RUNS if quick else RUNS)
-        for hand_over in ("none", "prepared")
-        for size in (QUICK_SIZES if quick else SIZES)
+        measure(size, name, QUICK_RUNS if quick else RUNS) for name in UPDATES for size in (QUICK_SIZES if quick else SIZES)
     ]
-    print(f"An update with max_surge={SURGE}: microseconds a command, the first time and at its least, of several runs")
+    print("Updates, step by step: microseconds a command, the first time and at its least, of several runs")
     rows = []
     for each in found:
-        few = next(one for one in found if one["hand_over"] == each["hand_over"])
+        few = next(one for one in found if one["update"] == each["update"])
         for which in ("first", "least"):
             figures = each[which]
             longest = ", ".join(f"{took:.0f} ({kind})" for kind, took in figures["longest"])
             rows.append(
                 [
-                    f"N={each['size']:,}, hand_over={each['hand_over']!r}, {which}",
+                    f"N={each['size']:,}, {each['update']}, {which}",
                     f"{each['steps']:,}",
                     f"{figures['median_us']:.1f}",
                     f"{figures['p999_us']:.1f}",
@@ -166,6 +171,9 @@ def run(quick: bool) -> None:
             )
     print_table(["", "steps", "median", "99.9 %", "longest", "longest / median", f"of {found[0]['size']}"], rows)
     for each in found:
-        whole = ", ".join(f"{us[FIRST]:,.0f} ({kind}, {commands:,} commands)" for kind, commands, us in each["longest_whole"])
-        print(f"whole steps, N={each['size']:,}, hand_over={each['hand_over']!r}: the longest {whole} us")
+        whole = ", ".join(f"{us[LEAST]:,.0f} ({kind}, {commands:,} commands)" for kind, commands, us in each["longest_whole"])
+        median_us = each["median_whole_us"]
+        times = each["longest_whole"][0][2][LEAST] / median_us
+        print(f"whole steps at their least, N={each['size']:,}, {each['update']}:", end=" ")
+        print(f"median {median_us:.1f}, the longest {whole} us: {times:.1f} times the median")
     print(f"saved: {save('update', {'updates': found})}")

@@ -33,7 +33,7 @@ makes one. If none is short, N are available, and the budget lets one go: at onc
 placed, `surge_patience_s` have passed, or the executor says that there is no room for it (`ReplicaPending`). One such wait is
 all that an update of a full cluster takes longer than one without surge: while a rank has no successor, those go first.
 
-**What it costs.** O(log N) for each slot that is taken, O(1) where no rank is short, nothing where none is placed or early.
+**What it costs.** O(log N) for each slot that is taken, nothing where no rank is short, or none is placed or early.
 
 The races: a rank that another replica may still believe is taken all the same, but its taker is initialised only after that
 (R3); one that did not take it would be initialised with a higher rank, and have to be moved later. A slot that rests takes no
