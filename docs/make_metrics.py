@@ -60,12 +60,14 @@ metrics of all nodes at `GET /metrics`, behind its token.
 - `handle` is the number (pid) of the process that calls: it has one router for each deployment, whatever the number of handles.
 - `serve_deployment_replica_healthy` counts the replicas of a deployment, as Serve's does where it names no replicas.
 - Gauges of what is gone stand at 0, since Ray keeps each series as long as its process lives.
-- Not there, though there is such a thing: Serve's of batches (`serve_batch_...`, `serve_actual_batch_size`, `serve_batches_processed`), of
-  multiplexed models (`serve_multiplexed_...`, `serve_num_multiplexed_models`), of how long replicas take to start, reconfigure and stop
-  (`serve_replica_..._latency_ms`, `serve_replica_shutdown_duration_ms`), of health checks (`serve_health_check_...`), of proxies
-  (`serve_proxy_status`, `serve_proxy_shutdown_duration_ms`), `serve_replica_utilization_percent`, `serve_handle_request_counter`, and what
-  the autoscaler has looked at (`serve_autoscaling_...` but for the target).
-- Not there, since there is no such thing: Serve's of its control loop, long poll, event loops, request router's queue, and HAProxy.
+- Not there, though there is such a thing: Serve's of batches (`serve_batch_...`, `serve_actual_batch_size`,
+  `serve_batches_processed`), of multiplexed models (`serve_multiplexed_...`, `serve_num_multiplexed_models`), of how
+  long replicas take to start, reconfigure and stop (`serve_replica_..._latency_ms`,
+  `serve_replica_shutdown_duration_ms`), of health checks (`serve_health_check_...`), of proxies
+  (`serve_proxy_status`, `serve_proxy_shutdown_duration_ms`), `serve_replica_utilization_percent`,
+  `serve_handle_request_counter`, and what the autoscaler has looked at (`serve_autoscaling_...` but for the target).
+- Not there, since there is no such thing: Serve's of its control loop, long poll, event loops, request router's
+  queue, and HAProxy.
 """
 
 
