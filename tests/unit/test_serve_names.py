@@ -361,3 +361,12 @@ def test_how_calls_are_serialized_may_be_said_where_it_is_so():
     assert handle.options(request_serialization="pickle", response_serialization="cloudpickle")._options == handle._options
     with pytest.raises(InvalidCallError, match="request_serialization must be one of cloudpickle, pickle, got 'orjson'"):
         handle.options(request_serialization="orjson")
+
+
+def test_no_public_name_is_hidden_by_a_module():
+    """A module that is imported becomes an attribute of its package, in the place of a name that is loaded when it is used."""
+    import pkgutil
+
+    from executors import ray_gpu
+
+    assert {each.name for each in pkgutil.iter_modules(ray_gpu.__path__)} & set(ray_gpu.__all__) == set()
