@@ -22,12 +22,12 @@ from executors.engine.loop import ClusterLoop
 from executors.engine.recent_notes import RecentNotes
 from executors.maintenance import Maintenance
 from executors.ray_gpu.changes_awaited import Changes
-from executors.ray_gpu.controller_health import ControllerHealth
 from executors.ray_gpu.cordons import Cordons
 from executors.ray_gpu.deployment_actors import end as end_actors
 from executors.ray_gpu.deployment_actors import sweep as sweep_actors
 from executors.ray_gpu.discovery import find_replicas, find_workers, kill_replica
 from executors.ray_gpu.ids_on_ray import renamed_id
+from executors.ray_gpu.loop_health import ControllerHealth
 from executors.ray_gpu.metrics.of_decisions import Decisions
 from executors.ray_gpu.metrics.publisher import publish
 from executors.ray_gpu.node_news import NodeNews

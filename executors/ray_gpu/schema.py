@@ -3,9 +3,10 @@
 from enum import StrEnum
 
 from executors.ray_gpu.logs.config import JSON, TEXT, LoggingConfig
+from executors.ray_gpu.task_processor import TaskProcessorAdapter, TaskProcessorConfig, TaskResult
 from executors.ray_gpu.traces import TracingConfig
 
-__all__ = ["EncodingType", "LoggingConfig", "TracingConfig"]
+__all__ = ["EncodingType", "LoggingConfig", "TaskProcessorAdapter", "TaskProcessorConfig", "TaskResult", "TracingConfig"]
 
 
 class EncodingType(StrEnum):

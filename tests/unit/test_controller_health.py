@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install 'ray[serve]'")
 
-from executors.ray_gpu.controller_health import NOT_MEASURED, SLEEP_S, ControllerHealth
+from executors.ray_gpu.loop_health import NOT_MEASURED, SLEEP_S, ControllerHealth
 
 
 class Clock:
@@ -68,7 +68,7 @@ def test_a_loop_that_is_held_up_is_late(monkeypatch):
             clock.now += seconds + 0.75
             slept.set()
 
-        monkeypatch.setattr("executors.ray_gpu.controller_health.asyncio.sleep", sleep)
+        monkeypatch.setattr("executors.ray_gpu.loop_health.asyncio.sleep", sleep)
         health.begin()
         await slept.wait()
         return health.read()

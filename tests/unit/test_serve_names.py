@@ -415,3 +415,12 @@ def test_a_log_line_says_where_an_application_is_ready(monkeypatch, caplog):
     with caplog.at_level(logging.INFO):
         api._say_what_is_ready(None, [inner, ingress, silent])
     assert caplog.messages == ["application 'shop' is ready at https://example.com/shop", "application 'quiet' is ready"]
+
+
+def test_no_public_name_is_hidden_by_a_module():
+    """A module that is imported becomes an attribute of its package, in the place of a name that is loaded when it is used."""
+    import pkgutil
+
+    from executors import ray_gpu
+
+    assert {each.name for each in pkgutil.iter_modules(ray_gpu.__path__)} & set(ray_gpu.__all__) == set()
