@@ -10,8 +10,11 @@ import threading
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from executors import ray_gpu as serve
+from executors.cli.app import app
+from executors.ray_gpu.rest.starting import rest_there
 from rankcore.errors import RankcoreError
 from tests.free_ports import free_ports
 from tests.ray_local import PATIENCE_S, add_node, clean_up, eventually, several_nodes
@@ -192,6 +195,15 @@ def test_a_wrong_token_is_refused_and_the_right_one_is_in_no_address(visit):
     assert not any(TOKEN in url for url in asked)
     assert page.evaluate("[localStorage.length, sessionStorage.length, document.cookie]") == [0, 0, ""]
     page.close()
+
+
+def test_the_command_finds_the_server_that_is_there_and_leaves_it_as_it_is(served):
+    before = rest_there()
+    done = CliRunner().invoke(app, ["dashboard", "--no-open"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert f"{served}/dashboard is the live page; it asks for the server's token" in done.output
+    assert TOKEN not in done.output
+    assert rest_there() == before
 
 
 def test_lanes_and_load_are_drawn(page, load):
