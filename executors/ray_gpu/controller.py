@@ -527,6 +527,7 @@ class Controller:
             journal=self._journal.path if self._journal is not None and not self._journal.broken else None,
             proxy_infos=self._proxies.infos,
             deployed=self._deployed,
+            target_capacity=share_in_force(self._cluster.state.applications, there).percent,
             deployments={name: self._info(each, waits_on, workers.get(name, ())) for name, each in sorted(there.items())},
             cordons=tuple(cordons.report(each, nodes.get(each), there.values()) for each in sorted(cordons.nodes)),
             left_alone=self._cluster.left_alone,

@@ -261,6 +261,7 @@ class Status:
         cordons: Nodes that are cordoned or drained.
         routes: Which application requests reach over HTTP, by route prefix.
         deployed: When applications were deployed last, in seconds since 1970.
+        target_capacity: How many percent of their replicas all deployments are to have (`capacity`); None: nobody has said so.
         revision: Of what users want (`executors.revisions`): `rankcore deploy --expect` and REST's If-Match take it; "": it is
             not kept here.
     """
@@ -277,6 +278,7 @@ class Status:
     revision: str = ""
     routes: dict[str, str] = attrs.field(factory=dict)
     deployed: dict[str, float] = attrs.field(factory=dict)
+    target_capacity: float | None = None
 
     @classmethod
     def of_nothing(cls, namespace: str) -> "Status":
@@ -315,8 +317,3 @@ class Status:
     def proxies(self) -> dict[str, ProxyStatus]:
         """How proxies are, by the nodes that they are on, as in Ray Serve."""
         return {each.node_id: ProxyStatus(each.status) for each in self.proxy_infos}
-
-    @property
-    def target_capacity(self) -> float | None:
-        """None, as in Ray Serve where nobody has said which share of all replicas is wanted."""
-        return None

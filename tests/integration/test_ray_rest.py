@@ -133,7 +133,7 @@ def test_a_share_of_the_replicas_is_in_force_and_said_as_serve_says_it_until_all
     serve_cli("deploy", str(file))
     eventually(lambda: client.is_running() and len(client.get("/api/v1/ranks")) == 1, "half of two run")
     said = client.get(APPLICATIONS)
-    assert said["target_capacity"] == 50.0
+    assert said["target_capacity"] == client.get("/api/v1/status")["target_capacity"] == 50.0
     assert said["applications"]["shop"]["deployments"]["Echo"]["target_num_replicas"] == 1
     config = client.get("/api/v1/config")
     assert (config["target_capacity"], config["tracing_config"]["sampling_ratio"]) == (50.0, 0.5)

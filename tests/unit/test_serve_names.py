@@ -220,6 +220,7 @@ def test_status_has_the_attributes_of_ray_serves_with_its_words():
         deployments={"app/m": info(DeploymentStatus.HEALTHY)},
         proxy_infos=(up("a", 7), up("b", None), up("c", None, "port in use")),
         deployed={"app": 1_790_000_000.5},
+        target_capacity=50.0,
     )
     application = found.applications["app"]
     for ours, theirs in (
@@ -230,7 +231,7 @@ def test_status_has_the_attributes_of_ray_serves_with_its_words():
         assert {each.name for each in dataclasses.fields(theirs)} <= set(dir(ours))
     assert found.proxies == {"a": ProxyStatus.HEALTHY, "b": ProxyStatus.STARTING, "c": ProxyStatus.UNHEALTHY}
     assert application.last_deployed_time_s == 1_790_000_000.5
-    assert found.target_capacity is None
+    assert found.target_capacity == 50.0
     triggers = {info(each).status_trigger for each in DeploymentStatus}
     assert triggers <= {each.value for each in DeploymentStatusTrigger}
 
