@@ -6,12 +6,15 @@ import sys
 from pathlib import Path
 from random import Random
 
+import attrs
 import pytest
 from typer.testing import CliRunner
 
 from executors.cli.app import app
 from executors.simulator.from_journal.calls import MeasuredCalls, MeasuredTimes
 from executors.simulator.from_journal.prediction import LiveQuestion, predict
+from rankcore.cluster.residency import ResidencySpec
+from tests.clusters import RecordedCluster, application, entry
 
 BOUNDS_S = (0.05, 0.1, 0.2, 0.5)
 RECORDED = """\
@@ -122,6 +125,23 @@ def test_every_number_says_where_it_is_from_and_what_was_taken_for_granted_is_sa
 def test_deployments_that_share_the_node_are_predicted_too(journal):
     found = predict(question(journal, node="node-0"))
     assert set(found["lanes"]) == {"llm", "other"}
+
+
+def test_weights_that_may_be_cold_are_left_out_and_others_are_predicted(tmp_path):
+    cluster = RecordedCluster(tmp_path / "run.jsonl")
+    cluster.join(6)
+    weights = ResidencySpec(weight_bytes=4, min_hot_s=0.0)
+    cluster.apply(application(entry("a/cold", 1, residency=weights)), application(entry("b/x", 2)))
+    cluster.wait(20.0)
+    asked = {"happens": "target", "target": 3, "deployment": "b/x"}
+    here = LiveQuestion(journal=tmp_path / "run.jsonl", now=30.0, asked=asked, horizon_s=60.0, calls={})
+    found = predict(here)
+    assert set(found["lanes"]) == {"b/x"}
+    assert found["at"] == 30.0
+    assert any(each.startswith("a/cold is left out: it has weights that may be COLD") for each in found["assumed"])
+    assert sorted(running_at(lanes(found, "then", "b/x"), 59.0)) == [0, 1, 2]
+    with pytest.raises(ValueError, match="deployment: a/cold has weights that may be COLD"):
+        predict(attrs.evolve(here, asked={**asked, "deployment": "a/cold"}))
 
 
 def test_a_deployment_that_is_not_there_is_named(journal):

@@ -2,6 +2,7 @@
 
 const LANE = { min: 3, max: 24, all: 360 };
 const CURVE = 74;
+const YOUNG_S = 30;
 const SECONDS_A_DAY = 86400;
 
 function clock(time, step = 1) {
@@ -25,7 +26,8 @@ class LiveView {
   }
 
   get now() { return this.model.now ?? Date.now() / 1000; }
-  get since() { return this.now - this.back; }
+  // A server that has not looked for so long yet has less to show: no room is left empty for what nobody knows.
+  get since() { return Math.max(this.now - this.back, Math.min(this.model.first ?? this.now, this.now - YOUNG_S)); }
   get until() { return Math.max(this.now + this.back * 0.02, this.prediction ? this.prediction.at + this.prediction.horizon : 0); }
   get plot() { return Math.max(10, this.right - this.gutter); }
   x(time) { return this.gutter + ((time - this.since) / (this.until - this.since)) * this.plot; }

@@ -9,6 +9,7 @@ class LiveModel {
 
   reset() {
     this.now = null;
+    this.first = null;  // when the oldest sample was taken
     this.problem = null;
     this.deployments = new Map();
     this.nodes = [];
@@ -39,6 +40,7 @@ class LiveModel {
     for (const note of sample.notes ?? []) this.notes.push({ ...note, seen: at });
     if (sample.missed) this.notes.push({ seen: at, missed: sample.missed });
     if (this.notes.length > NOTES_KEPT) this.notes.splice(0, this.notes.length - NOTES_KEPT);
+    this.first ??= at;
     this.now = at;
     this.forget(at - KEPT_S);
   }
