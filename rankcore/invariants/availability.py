@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from rankcore.book.slots import is_serving
 from rankcore.draft import Step
 from rankcore.kernel import Violation
 from rankcore.state import DeploymentState, Replica
@@ -15,9 +16,26 @@ def is_maturing(state: DeploymentState, replica: Replica) -> bool:
 
 def available(state: DeploymentState) -> int:
     """How many replicas serve, are not maturing, and owe no acknowledgement of a user_config, where that counts."""
-    counts = state.spec.config_rollout == "rolling" or state.spec.min_ready_s > 0.0
+    counts = _counts_owing(state)
     ripe = [r for r in state.replicas.values() if r.routed and not is_maturing(state, r)]
     return sum(replica.ready_at is not None or not counts for replica in ripe)
+
+
+def hangs_at(state: DeploymentState, replica: Replica) -> float | None:
+    """When one who owes the acknowledgement of a user_config has done so for too long; None: it owes none, or may."""
+    if not is_serving(replica) or replica.ready_at is not None or not _counts_owing(state):
+        return None
+    return replica.since + (state.spec.min_ready_s + state.spec.health_check_timeout_s)
+
+
+def hangs(state: DeploymentState, old: Replica) -> bool:
+    """Whether one, as it was before the step to this state, has hung in `reconfigure`: its end costs nothing."""
+    hung_at = hangs_at(state, old)
+    return hung_at is not None and hung_at <= state.clock
+
+
+def _counts_owing(state: DeploymentState) -> bool:
+    return state.spec.config_rollout == "rolling" or state.spec.min_ready_s > 0.0
 
 
 def check_proofs(before: DeploymentState, step: Step) -> Iterable[Violation]:

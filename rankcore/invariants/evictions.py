@@ -6,6 +6,7 @@ from rankcore.book.slots import RUNNING
 from rankcore.commands import Command, KillReplica, StartReplica, StopReplica
 from rankcore.draft import Step
 from rankcore.events import Event, StopRequested
+from rankcore.invariants.availability import hangs
 from rankcore.kernel import Violation
 from rankcore.state import DeploymentState, Replica
 from rankcore.values import DEPLOY_FAILED, DRAINING, FAILED, REFILL
@@ -92,15 +93,16 @@ def check_stops(before: DeploymentState, event: Event, step: Step, fresh: list[C
         if old is None or new is None or old.state not in RUNNING or new.leaving is not REFILL:
             continue
         evicted = command.replica_id in state.tables.evictions.asked and not is_overdue(state, new)
-        if evicted and new.slot not in set(state.tables.rollout.arrived) and not _goes_with_update(state, new):
+        if evicted and new.slot not in set(state.tables.rollout.arrived) and not _goes_with_update(state, old, new):
             yield Violation("V14", f"{command.replica_id} is stopped, and nobody has a place to succeed it")
 
 
-def _goes_with_update(state: DeploymentState, replica: Replica) -> bool:
+def _goes_with_update(state: DeploymentState, old: Replica, replica: Replica) -> bool:
     slot = state.tables.slots.get(replica.slot) if replica.slot is not None else None
     if slot is None or replica.slot is None or replica.slot < state.kept_below or replica.generation == state.spec.generation:
         return False
-    serves = replica.unready is None  # else it goes first, whether its successor has a place or not (V16)
+    # Who does not serve goes first, whether its successor has a place or not (V16), and so does who hangs.
+    serves = replica.unready is None and not hangs(state, old)
     waits = serves and slot.successor is not None and replica.slot not in set(state.tables.rollout.stoppable)
     return not waits and not state.nodes[replica.node_id or ""].cordoned
 

@@ -6,6 +6,7 @@ from rankcore.book.slots import RANKLESS, RUNNING
 from rankcore.commands import Command, StopReplica
 from rankcore.draft import Step
 from rankcore.events import Event, StopRequested
+from rankcore.invariants.availability import hangs
 from rankcore.invariants.evictions import is_overdue
 from rankcore.kernel import Violation
 from rankcore.placement import ANYWHERE
@@ -30,8 +31,8 @@ def check_prepared_first(before: DeploymentState, event: Event, step: Step, fres
         new = state.replicas.get(old.replica_id) if old is not None else None
         if old is None or new is None or old.state not in RUNNING or new.leaving is not REFILL or is_overdue(state, new):
             continue
-        if new.unready is not None:
-            continue  # it serves nobody (V16)
+        if new.unready is not None or hangs(state, old):
+            continue  # it serves nobody (V16), or nobody knows whether it does
         if old.place != ANYWHERE:
             continue  # it stands where a static placement wanted it, which is no longer wanted: it moves (S7)
         slot = state.tables.slots.get(new.slot) if new.slot is not None else None

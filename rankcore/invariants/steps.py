@@ -17,7 +17,7 @@ from rankcore.commands import (
 )
 from rankcore.draft import Step
 from rankcore.events import Event, StopRequested
-from rankcore.invariants.availability import available, check_proofs
+from rankcore.invariants.availability import available, check_proofs, hangs
 from rankcore.invariants.backoff import OWN_FAULTS, check_back_off, check_nobody_starts_early
 from rankcore.invariants.evictions import check_starts, check_stops, is_overdue
 from rankcore.invariants.hand_over import check_prepared_first
@@ -262,7 +262,7 @@ def _budget(before: DeploymentState, event: Event, step: Step) -> Iterable[Viola
         if new is not None and is_overdue(state, new):
             continue
         if running and new is not None and new.leaving is REFILL:
-            if new.unready is None:  # else it costs nothing (V16)
+            if new.unready is None and old is not None and not hangs(state, old):  # else it costs nothing (V16)
                 stopped.append(command.replica_id)
             if command.replica_id in before.tables.evictions.asked or command.replica_id in state.tables.evictions.asked:
                 continue  # V14 says when

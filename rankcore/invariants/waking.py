@@ -6,11 +6,13 @@ from rankcore.book.readiness import ready_since
 from rankcore.book.slots import RUNNING, is_serving
 from rankcore.commands import WakeAt
 from rankcore.draft import Step
+from rankcore.invariants.availability import hangs_at
 from rankcore.invariants.evictions import deadlines
 from rankcore.invariants.scarcity import starved_at
 from rankcore.kernel import Violation
 from rankcore.state import DeploymentState, Replica
 from rankcore.values import ReplicaId, ReplicaState
+from rankcore.waits import UNDECIDED
 
 
 def due_at(state: DeploymentState, parked: Collection[ReplicaId] = ()) -> float | None:
@@ -20,6 +22,8 @@ def due_at(state: DeploymentState, parked: Collection[ReplicaId] = ()) -> float 
         parked: Those of whom it does not count that they are asked for once more.
     """
     spec, times = state.spec, []
+    rolls = not state.tables.recovery.unreported and state.status not in UNDECIDED
+    rolled = set(state.tables.rollout.running) if rolls else set()
     for replica in state.replicas.values():
         if replica.pending is not None and replica.replica_id not in parked:
             times.append(replica.sent_at + spec.repeat_period_s)
@@ -27,6 +31,9 @@ def due_at(state: DeploymentState, parked: Collection[ReplicaId] = ()) -> float 
             is_serving(replica) and replica.ready_at is None
         ):
             times.append(replica.since + spec.start_timeout_s)
+        hung_at = hangs_at(state, replica) if replica.slot in rolled else None
+        if hung_at is not None and hung_at > state.clock:
+            times.append(hung_at)
         ready_at = ready_since(replica)
         if ready_at is not None and ready_at + spec.min_ready_s > state.clock and not state.tables.recovery.unreported:
             times.append(ready_at + spec.min_ready_s)

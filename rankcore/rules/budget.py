@@ -14,8 +14,12 @@ from rankcore.state import Replica
 
 def available(draft: Draft) -> int:
     """How many replicas are available."""
-    counts = draft.spec.config_rollout == "rolling" or draft.spec.min_ready_s > 0.0
-    return draft.available - len(draft.maturing) - (_owing(draft) if counts else 0)
+    return draft.available - len(draft.maturing) - (_owing(draft) if counts_owing(draft) else 0)
+
+
+def counts_owing(draft: Draft) -> bool:
+    """Whether who owes the acknowledgement of a user_config is not available."""
+    return draft.spec.config_rollout == "rolling" or draft.spec.min_ready_s > 0.0
 
 
 def _owing(draft: Draft) -> int:

@@ -2,18 +2,19 @@
 
 The budget is computed from the state, so that neither a new update nor a restart of the controller can reset it: a running
 replica is stopped only while at least N - max_unavailable would be left that are available (`rules/budget.py`). Who does not
-serve, since it does not run yet or is unready (V16), goes first and at no cost.
+serve, since it does not run yet or is unready (V16), goes first and at no cost, and so does who hangs (`rules/hanging.py`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import takewhile
 
 from rankcore.book import slots
 from rankcore.draft import Draft
 from rankcore.rankset import RankSet
-from rankcore.rules import budget, leaving, static
+from rankcore.rules import budget, hanging, leaving, static
 from rankcore.rules.bind import kept_rank_lacks_place, start_successor
 from rankcore.rules.fill import PACK, has_room
+from rankcore.state import Replica
 from rankcore.values import DEPLOY_FAILED, REFILL
 
 RULE = "2.3"
@@ -27,7 +28,10 @@ def roll(draft: Draft) -> None:
     for rank in draft.rollout.unstarted:
         leaving.stop(draft, slots.holder_of(draft, rank), REFILL, RULE, "not running yet, and of an older generation")
     if draft.unready:
-        _replace_unready(draft)
+        _replace_at_no_cost(draft, draft.those(draft.unready), "it is unready, and costs nothing")
+    if hung := hanging.hanging(draft):
+        waited_s = hanging.patience_s(draft)
+        _replace_at_no_cost(draft, hung, f"its user_config is not acknowledged after {waited_s:g} s, and it costs nothing")
     if len(draft.rollout.surging) < draft.spec.surge_max and not kept_rank_lacks_place(draft):
         _start_successors(draft)
     if budget.available(draft) > budget.left_at_least(draft):
@@ -40,16 +44,16 @@ def roll(draft: Draft) -> None:
         leaving.stop(draft, obstacle, REFILL, "S7", "it stands on a bundle that a vacant rank waits for")
 
 
-def _replace_unready(draft: Draft) -> None:
-    """Who is unready serves nobody: it goes first, and takes nothing from the budget (V16)."""
+def _replace_at_no_cost(draft: Draft, those: Iterable[Replica], it_costs_nothing: str) -> None:
+    """Who is unready serves nobody, and who hangs is not available: they go first, and take nothing from the budget (V16)."""
     rollout, misfits, evicted = draft.rollout, draft.bundles.misfits, _left_to_eviction(draft)
-    for holder in draft.those(draft.unready):
+    for holder in those:
         rank = holder.slot
         if rank is None or not slots.is_holder(draft, holder) or rank in evicted or slots.is_resting(draft, rank):
             continue
         if rank in draft.bundles.movable or (rank in rollout.running and rank not in misfits):
             rule, because = _why(draft, rank)
-            leaving.stop(draft, holder, REFILL, rule, f"{because}; it is unready, and costs nothing")
+            leaving.stop(draft, holder, REFILL, rule, f"{because}; {it_costs_nothing}")
 
 
 def _why(draft: Draft, rank: int) -> tuple[str, str]:

@@ -110,6 +110,90 @@ def test_a_repairing_version_goes_on_once_a_hanging_reconfigure_has_timed_out() 
     assert {each.version for each in d.state.replicas.values()} == {"2"}
 
 
+def ranks_stopped(d: Deployment) -> list[str]:
+    return list(dict.fromkeys(command.replica_id for command in d.sent(StopReplica)))
+
+
+@pytest.mark.parametrize(("way", "hang"), [("rolling", 1), ("at_once", 4)])
+def test_a_repairing_version_replaces_who_hangs_in_reconfigure_at_no_cost(way: str, hang: int) -> None:
+    """V5: once it was not available for min_ready_s + health_check_timeout_s, long before the start time-out."""
+    d = hangs(way)
+    d.change(version="2", user_config=GOOD)
+    d.wait(34.0)
+    assert ranks_stopped(d) == []
+    assert d.state.wake_at == d.now + 1.0
+    d.wait(1.0)
+    assert ranks_stopped(d) == [f"llm#1.{rank}" for rank in range(hang)]
+    because = d.noted(NoteKind.STOP_CHOSEN)[0].because
+    assert because == "to be updated to version '2'; its user_config is not acknowledged after 35 s, and it costs nothing"
+    assert d.sent(KillReplica) == []
+    for _ in range(8):
+        d.settle()
+        d.wait(5.0)
+    assert d.status is DeploymentStatus.HEALTHY
+    assert {each.version for each in d.state.replicas.values()} == {"2"}
+
+
+def hangs(way: str = "rolling", min_ready_s: float = 5.0, **spec: object) -> Deployment:
+    """Four of which one may be out of service, and who was told the bad user_config does not answer."""
+    fields = {"min_ready_s": min_ready_s, "health_check_timeout_s": 30.0, "start_timeout_s": 600.0, "max_unavailable": 1}
+    d = Deployment.running(4, config_rollout=way, **(fields | spec))
+    d.wait(min_ready_s)
+    d.change(user_config=BAD)
+    d.forget()
+    return d
+
+
+def test_who_hung_for_long_before_a_repairing_version_came_is_replaced_at_once() -> None:
+    d = hangs()
+    d.wait(100.0)
+    assert ranks_stopped(d) == []
+    d.change(version="2", user_config=GOOD)
+    assert ranks_stopped(d) == ["llm#1.0"]
+
+
+def test_who_hangs_is_left_alone_where_nothing_newer_is_wanted() -> None:
+    d = hangs()
+    d.change(partition=4)
+    d.change(version="2", user_config=GOOD)
+    d.wait(100.0)
+    assert ranks_stopped(d) == []
+
+
+def test_of_those_who_hang_each_goes_when_its_own_time_is_over() -> None:
+    d = hangs(max_unavailable=2)
+    d.acknowledge("llm#1.1")
+    d.wait(5.0)
+    assert "llm#1.2" in told(d)
+    d.change(version="2", user_config=GOOD)
+    d.wait(30.0)
+    assert ranks_stopped(d) == ["llm#1.0"]
+    d.wait(4.0)
+    assert ranks_stopped(d) == ["llm#1.0"]
+    d.wait(1.0)
+    assert ranks_stopped(d) == ["llm#1.0", "llm#1.2"]
+
+
+def test_who_confirms_its_user_config_late_is_not_replaced_beyond_the_budget() -> None:
+    d = hangs()
+    d.change(version="2", user_config=GOOD)
+    d.wait(34.0)
+    d.acknowledge("llm#1.0")
+    d.wait(4.0)
+    assert ranks_stopped(d) == []
+    d.wait(1.0)
+    assert ranks_stopped(d) == ["llm#1.0"]  # by the budget: all four are available again
+
+
+def test_where_who_hangs_takes_nothing_from_the_budget_each_takes_its_part_of_it() -> None:
+    """At once, and no ready time is asked for."""
+    d = hangs("at_once", min_ready_s=0.0)
+    d.change(version="2", user_config=GOOD)
+    assert ranks_stopped(d) == ["llm#1.0"]
+    d.wait(100.0)
+    assert ranks_stopped(d) == ["llm#1.0"]
+
+
 def test_a_user_config_that_arrived_in_time_is_not_timed_out_later() -> None:
     d = Deployment.running(2, start_timeout_s=30.0)
     d.change(user_config=GOOD)
