@@ -43,7 +43,7 @@ class Store:
         self.failures = 0
         self.failures_of_planner = []
         self.options = MemoryOptions()
-        self.asked = {}
+        self.asked, self.times = {}, {}
 
     def records(self, before_epoch):
         return [found for _, found in sorted(self.kept.items())]
@@ -75,6 +75,12 @@ class Store:
 
     def planner_failures(self, since):
         return [at for at in self.failures_of_planner if at >= since]
+
+    def put_deployed(self, times):
+        self.times = times
+
+    def deployed(self):
+        return self.times
 
     def put_planner_failure(self, at):
         self.failures_of_planner.append(at)
@@ -137,6 +143,7 @@ async def a_controller(*found, epoch=1, codes=(), journal=None, store=None):
     controller._journal = journal
     controller._deploying, controller._reports = asyncio.Lock(), itertools.count()
     controller._proxies = ProxyKeeper(controller._world)
+    controller._deployed = controller._world.checkpoint.deployed()
     controller._cluster = ClusterOnRay(controller._world, journal)
     controller._watch_calls()
     await controller._cluster.recover()
