@@ -172,7 +172,7 @@ def test_a_file_puts_ranks_on_bundles_of_a_group_that_it_names(shell, serve, tmp
     problem = shell("deploy", "placed.yaml", status=2)
     where = "applications[0].deployments[0].static_placement"
     no_group = "static_placement.placement_group: there is no placement group 'GROUP'"
-    assert problem == f"rankcore: error: {where}: {no_group} (placed.yaml:7)\n"
+    assert problem == f"rankcore: error: {where}.placement_group: {no_group} (placed.yaml:7)\n"
     group = ray.util.placement_group([{"CPU": 0.01}, {"CPU": 0.01}], name="a_group_of_a_shell")
     try:
         place.write_text(ON_BUNDLES.replace("GROUP", "a_group_of_a_shell"))
