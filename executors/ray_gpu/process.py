@@ -279,6 +279,9 @@ class Process(Conversation):
             self._finish(ReplicaDied(replica_id=self.replica_id, reason="it is not there any more", at=self._world.now()))
             return
         self._meet(actor)
+        if await self._world.call(locate, actor) is None:
+            # Ray still queues it, perhaps for ever, and behind the fence it would end as it begins: it cannot report (R10).
+            self.kill()
 
     def _meet(self, actor: Any) -> None:
         self._actor.set_result(actor)

@@ -1,10 +1,12 @@
 """V2 on a real cluster with room for exactly the replicas that run: an update with surge ends, and three of four serve."""
 
+import os
+import signal
 import threading
 
 import pytest
 
-from tests.ray_local import ANSWER_S, clean_up, eventually, ray_cluster  # noqa: F401 (a fixture)
+from tests.ray_local import ANSWER_S, PATIENCE_S, clean_up, eventually, ray_cluster  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.slow
 
@@ -69,4 +71,41 @@ def test_an_update_of_a_full_cluster_goes_on_without_the_room_that_there_is_not(
     assert sorted(each.rank.rank for each in running()) == list(range(PLACES))
     assert least >= PLACES - 1
     assert (failed, len(answered) > 0) == ([], True)
+    serve.delete("default")
+
+
+def test_a_successor_that_still_queues_keeps_no_recovery_waiting(serve, tmp_path):
+    """R10: it has no process, so it believes no rank; else all would wait until health_check_timeout_s is over."""
+    from tests.ray_apps import ServesWithoutRank
+
+    def deploy(version, **options):
+        deployment = ServesWithoutRank.options(
+            version=version,
+            num_replicas=PLACES,
+            max_surge=1,
+            max_unavailable=0,
+            hand_over="overlap",
+            health_check_timeout_s=10 * PATIENCE_S,
+            ray_actor_options={"num_cpus": 1},
+        )
+        return serve.run(deployment.bind(str(tmp_path), version), **options)
+
+    def now():
+        return serve.status().deployments["ServesWithoutRank"]
+
+    deploy("1")
+    deploy("2", wait=False)
+    (queued,) = eventually(lambda: [each.replica_id for each in now().replicas if each.state == "REQUESTED"], "one queues")
+    before = serve.status()
+    os.kill(before.controller_pid, signal.SIGKILL)
+    eventually(lambda: serve.status().epoch > before.epoch, "the next controller has taken over")
+    serve.scale("ServesWithoutRank", PLACES - 1)
+
+    def is_done():
+        replicas = now().replicas
+        ranks = sorted(each.rank.rank for each in replicas if each.state == "RUNNING" and each.version == "2")
+        return ranks == list(range(PLACES - 1)) == list(range(len(replicas))) and replicas
+
+    replicas = eventually(is_done, "three run the new version")
+    assert queued not in [each.replica_id for each in replicas]
     serve.delete("default")

@@ -135,9 +135,9 @@ def test_a_repairing_version_replaces_who_hangs_in_reconfigure_at_no_cost(way: s
 
 
 def hangs(way: str = "rolling", min_ready_s: float = 5.0, **spec: object) -> Deployment:
-    """Four of which one may be out of service, and who was told the bad user_config does not answer."""
-    fields = {"min_ready_s": min_ready_s, "health_check_timeout_s": 30.0, "start_timeout_s": 600.0, "max_unavailable": 1}
-    d = Deployment.running(4, config_rollout=way, **(fields | spec))
+    """Four of which one may be out of service. Who was told the bad user_config is silent, and no repeat wakes the core."""
+    waits = {"min_ready_s": min_ready_s, "health_check_timeout_s": 30.0, "start_timeout_s": 600.0, "repeat_period_s": 1000.0}
+    d = Deployment.running(4, config_rollout=way, **({"max_unavailable": 1} | waits | spec))
     d.wait(min_ready_s)
     d.change(user_config=BAD)
     d.forget()
