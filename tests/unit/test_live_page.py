@@ -308,6 +308,20 @@ def test_one_that_takes_too_long_is_ended(monkeypatch, tmp_path):
     assert refused.value.status == 504
 
 
+def test_one_that_does_not_even_read_a_long_question_is_ended(monkeypatch, tmp_path):
+    monkeypatch.setattr(whatif, "ANSWER_S", 0.0)
+    (tmp_path / "stand_in.py").write_text(SLOW)
+    monkeypatch.setattr(whatif, "MODULE", "stand_in")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+
+    async def ask():
+        async with asyncio.timeout(30):
+            await WhatIf().ask({"free": "n" * (1 << 20)}, stays)
+
+    with pytest.raises(Problem, match="shorter horizon_s"):
+        asyncio.run(ask())
+
+
 def test_one_at_a_time_is_answered_and_the_next_one_after_it(monkeypatch, tmp_path):
     (tmp_path / "stand_in.py").write_text("import sys\nsys.stdin.readline()\nprint('{}')")
     monkeypatch.setattr(whatif, "MODULE", "stand_in")
