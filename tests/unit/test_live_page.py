@@ -17,6 +17,7 @@ from executors.ray_gpu.metrics.counts import BOUNDS_S
 from executors.ray_gpu.overview import DeploymentInfo, ReplicaStatus, Status
 from executors.ray_gpu.rest import live as live_module
 from executors.ray_gpu.rest import whatif
+from executors.ray_gpu.rest.endpoints import STREAMS_MAX, _LiveStream
 from executors.ray_gpu.rest.live import LivePlane
 from executors.ray_gpu.rest.page import live_page
 from executors.ray_gpu.rest.problems import Problem
@@ -369,6 +370,30 @@ def test_a_look_that_fails_ends_nothing(world):
                 return event
 
     assert asyncio.run(asyncio.wait_for(go(), 60))
+
+
+def test_readers_that_take_nothing_are_counted_and_forgotten_when_they_are_cut_off(world):
+    async def blocks(*_):
+        await asyncio.Event().wait()
+
+    async def send(message):
+        if message["type"] == "http.response.body":
+            await blocks()
+
+    async def go():
+        scope = {"type": "http", "asgi": {"spec_version": "2.3"}}
+        reading = [asyncio.create_task(_LiveStream.of(world.live.events)(scope, blocks, send)) for _ in range(STREAMS_MAX)]
+        while world.live._readers < STREAMS_MAX:
+            await asyncio.sleep(0)
+        with pytest.raises(Problem, match="64 streams are open already"):
+            _LiveStream.of(world.live.events)
+        for each in reading:
+            each.cancel()
+        await asyncio.wait(reading)
+        assert (world.live._readers, _LiveStream.open) == (0, 0)
+        await world.live.end()
+
+    asyncio.run(asyncio.wait_for(go(), 60))
 
 
 def test_a_status_is_replaced_as_a_whole(world):
