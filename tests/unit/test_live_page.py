@@ -113,6 +113,14 @@ def test_a_new_replica_counts_from_its_beginning_and_one_that_began_again_does_t
     assert after["deployments"][NAME]["rate"] == pytest.approx((10 + 7) / 2)
 
 
+def test_a_replica_of_a_release_with_other_buckets_hides_no_other(world):
+    world.status = status_of(replica(), replica(1, f"{NAME}#1.1"))
+    world.looks(world.ends(0))
+    world.counted[f"{NAME}#1.1"] = {**counted(0), "counts": [1, 2, 3]}
+    (sample,) = world.looks(world.ends(10))
+    assert (sample["deployments"][NAME]["rate"], sample["deployments"][NAME]["in_flight"]) == (10.0, 2)
+
+
 def test_replicas_and_nodes_are_said_only_where_they_differ(world):
     def dies():
         world.status = status_of(replica(replica_id=f"{NAME}#1.1", state=ReplicaState.STARTING))
