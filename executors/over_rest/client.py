@@ -5,11 +5,12 @@ The token goes to the server that the user has named and nowhere else: redirects
 
 import json
 import os
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from email.message import Message
-from http.client import HTTPException
+from http.client import HTTPException, IncompleteRead
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlencode, urlsplit
@@ -29,6 +30,7 @@ ANSWER_S = 130.0
 """Longer than the server lets a change take before it says that it goes on."""
 BUILT_S = 450.0
 """Likewise where it imports users' code before that."""
+PIECE_BYTES = 1 << 16
 REFUSALS: dict[int, type[errors.RayExecutorError]] = {
     401: NotRunningError,
     403: NotRunningError,
@@ -128,7 +130,8 @@ class RestClient:
             request.add_header("if-match", f'"{expected}"')
         try:
             with self._opener.open(request, timeout=timeout_s) as answer:
-                return RestAnswer(self._read(answer.read(), answer.headers), _revision(answer.headers))
+                raw = _whole(answer, time.monotonic() + timeout_s)
+                return RestAnswer(self._read(raw, answer.headers), _revision(answer.headers))
         except urllib.error.HTTPError as error:
             raise self._refused(error, expected) from None
         except TimeoutError:
@@ -179,6 +182,18 @@ class RestClient:
 def _revision(headers: Message) -> str | None:
     found = headers.get("etag")
     return None if found is None else found.removeprefix("W/").strip('"')
+
+
+def _whole(answer: Any, deadline: float) -> bytes:
+    """The body; a socket's time-out is for each of its pieces alone."""
+    found, wanted = bytearray(), answer.length
+    while (wanted is None or len(found) < wanted) and (piece := answer.read1(PIECE_BYTES)):
+        found += piece
+        if time.monotonic() > deadline:
+            raise TimeoutError
+    if wanted is not None and len(found) < wanted:
+        raise IncompleteRead(bytes(found), wanted - len(found))
+    return bytes(found)
 
 
 def _one_line(error: Exception) -> str:

@@ -1,6 +1,7 @@
 """A cluster asked through its REST server: the same verbs, by HTTP, of the real server with a stand-in for the controller."""
 
 import asyncio
+import contextlib
 import json
 import socket
 import subprocess
@@ -20,7 +21,14 @@ from executors.cli.app import app
 from executors.over_rest.api import RestApi
 from executors.over_rest.client import RestClient, token_said
 from executors.ray_gpu import api, changing
-from executors.ray_gpu.errors import ConflictError, InvalidCallError, NameInUseError, NotRunningError, UnknownNameError
+from executors.ray_gpu.errors import (
+    ConflictError,
+    InvalidCallError,
+    NameInUseError,
+    NoAnswerError,
+    NotRunningError,
+    UnknownNameError,
+)
 from executors.ray_gpu.overview import CordonedNode
 from executors.ray_gpu.rest.cluster_view import NothingRunsError
 from rankcore.cluster import ClusterPlan, PlannedChange
@@ -436,3 +444,29 @@ def test_what_is_asked_of_this_machine_goes_to_no_proxy(server, monkeypatch):
     finally:
         proxy.end()
     assert proxy.heard == [b""]
+
+
+def test_an_answer_that_never_ends_is_given_up():
+    listening = socket.create_server(("127.0.0.1", 0))
+    ended = threading.Event()
+
+    def drip():
+        connection, _ = listening.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.recv(1 << 16)
+            connection.sendall(JSON + b"\r\n")
+            while not ended.wait(0.02):
+                connection.sendall(b" ")
+
+    dripping = threading.Thread(target=drip, daemon=True)
+    dripping.start()
+    waits = threading.Timer(30.0, ended.set)
+    waits.start()
+    try:
+        with pytest.raises(NoAnswerError, match=r"has not answered within 0\.2 s"):
+            RestClient(f"http://127.0.0.1:{listening.getsockname()[1]}").ask("GET", "/", timeout_s=0.2)
+    finally:
+        waits.cancel()
+        ended.set()
+        dripping.join(60)
+        listening.close()
