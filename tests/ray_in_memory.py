@@ -91,6 +91,9 @@ class Store:
     def code(self, id_on_ray, version):
         return self.codes.get((id_on_ray, version))
 
+    def versions(self, id_on_ray):
+        return sorted(version for name, version in self.codes if name == id_on_ray)
+
     def put_record(self, record):
         assert not self.holds(record) or self.gate.wait(120)
         if self.failures:

@@ -5,8 +5,6 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote
 
-import msgspec
-
 from executors.deployment_ids import meant_by, split
 from executors.over_rest.client import ANSWER_S, BUILT_S, RestAnswer, RestClient
 from executors.ray_gpu.errors import InvalidCallError, NotRunningError, UnknownNameError, not_one
@@ -35,9 +33,10 @@ class RestApi:
         Raises:
             NotRunningError: The server cannot be reached.
         """
-        if not self._client.ask("GET", APPLICATIONS, timeout_s=timeout_s).body.get("controller_info"):
+        details = self._client.read(self._client.ask("GET", APPLICATIONS, timeout_s=timeout_s), dict[str, Any])
+        if not details.get("controller_info"):
             return Status.of_nothing(namespace or "")
-        found = msgspec.convert(self._client.ask("GET", "/api/v1/status", timeout_s=timeout_s).body, Status)
+        found = self._client.read(self._client.ask("GET", "/api/v1/status", timeout_s=timeout_s), Status)
         if namespace not in (None, found.namespace):
             raise NotRunningError(f"{self._client.address} serves namespace {found.namespace!r}, and not {namespace!r}")
         return found
@@ -45,27 +44,25 @@ class RestApi:
     def config_in_force(self, *, namespace: str | None = None) -> dict[str, Any]:
         """What is in force, as a file of applications says it."""
         self._check(namespace)
-        found: dict[str, Any] = self._client.ask("GET", "/api/v1/config").body
-        return found
+        return self._client.read(self._client.ask("GET", "/api/v1/config"), dict[str, Any])
 
     def controller_health(self, *, namespace: str | None = None) -> dict[str, Any]:
         """How the controller keeps up."""
         self._check(namespace)
-        found: dict[str, Any] = self._client.ask("GET", "/api/v1/controller-health").body
-        return found
+        return self._client.read(self._client.ask("GET", "/api/v1/controller-health"), dict[str, Any])
 
     def propose_defragmentation(self, name: str | None = None, *, namespace: str | None = None) -> Proposal:
         """Moves that would let weights fit. Nothing is moved."""
         self._check(namespace)
         query = {} if name is None else {"deployment": name}
-        return msgspec.convert(self._client.ask("GET", "/api/v1/defragmentation", query=query).body, Proposal)
+        return self._client.read(self._client.ask("GET", "/api/v1/defragmentation", query=query), Proposal)
 
     # -- what is wanted
 
     def plan(self, config: dict[str, Any], how: dict[str, str]) -> tuple[ClusterPlan, str | None]:
         """What a config would bring, and the revision for which that holds."""
         answer = self._client.ask("POST", "/api/v1/plan", config, how, timeout_s=BUILT_S)
-        return msgspec.convert(answer.body, ClusterPlan), answer.revision
+        return self._client.read(answer, ClusterPlan), answer.revision
 
     def put(self, config: dict[str, Any], how: dict[str, str], expected: str | None) -> str | None:
         """Bring applications to a config; the revision that this has brought."""
@@ -200,7 +197,7 @@ class RestApi:
 
     def _of_node(self, verb: str, node: str, namespace: str | None, **body: Any) -> CordonedNode:
         answer = self._post(f"/api/v1/nodes/{quote(node, safe='')}/{verb}", namespace, **body)
-        return msgspec.convert(answer.body, CordonedNode)
+        return self._client.read(answer, CordonedNode)
 
 
 def _path_of(name: str) -> str:

@@ -213,12 +213,16 @@ class Checkpoint:
                 _delete(key)
         return sorted(at for at in found.values() if at >= since)
 
+    def versions(self, deployment: str) -> list[str]:
+        """Those of which the code is stored: of all that may be started or run."""
+        prefix = names.code_prefix(self.namespace, deployment)
+        return [key[len(prefix) :].decode() for key in _list(prefix)]
+
     def drop_code(self, deployment: str, keep: frozenset[str]) -> None:
         """Forget the versions that nobody will start again."""
-        prefix = names.code_prefix(self.namespace, deployment)
-        for key in _list(prefix):
-            if key[len(prefix) :].decode() not in keep:
-                _delete(key)
+        for version in self.versions(deployment):
+            if version not in keep:
+                _delete(names.code_key(self.namespace, deployment, version))
 
     def forget(self, id_on_ray: str) -> None:
         """Forget all of a deployment that is deleted but its record, which says so to whoever finds an older one."""

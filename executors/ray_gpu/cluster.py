@@ -189,9 +189,10 @@ class ClusterOnRay:
         return self.left_alone.get(deployment, self.left_alone.get(deployment.partition("/")[2]))
 
     async def _stored_codes(self, id_on_ray: str, record: Record) -> dict[str, Code]:
-        """The versions that may be started, without the user's code itself."""
+        """The versions that may be started, or of which replicas may run, without the user's code itself."""
         specs = (record.spec, record.previous, record.applied.ranks)
-        versions = sorted({spec.version for spec in specs if spec is not None})
+        stored = await persist(partial(self._world.checkpoint.versions, id_on_ray))
+        versions = sorted({*stored, *(spec.version for spec in specs if spec is not None)})
         codes = [await persist(partial(self._world.checkpoint.code, id_on_ray, version)) for version in versions]
         return {code.version: code.without_code for code in codes if code is not None}
 

@@ -17,6 +17,7 @@ from executors.ray_gpu.metrics.counts import BOUNDS_S
 from executors.ray_gpu.overview import DeploymentInfo, ReplicaStatus, Status
 from executors.ray_gpu.rest import live as live_module
 from executors.ray_gpu.rest import whatif
+from executors.ray_gpu.rest.endpoints import STREAMS_MAX, _LiveStream
 from executors.ray_gpu.rest.live import LivePlane
 from executors.ray_gpu.rest.page import live_page
 from executors.ray_gpu.rest.problems import Problem
@@ -110,6 +111,14 @@ def test_a_new_replica_counts_from_its_beginning_and_one_that_began_again_does_t
     world.looks(world.ends(100), world.ends(110))
     (after,) = world.looks(world.ends(7))  # another process with the same id: it has counted less than before
     assert after["deployments"][NAME]["rate"] == pytest.approx((10 + 7) / 2)
+
+
+def test_a_replica_of_a_release_with_other_buckets_hides_no_other(world):
+    world.status = status_of(replica(), replica(1, f"{NAME}#1.1"))
+    world.looks(world.ends(0))
+    world.counted[f"{NAME}#1.1"] = {**counted(0), "counts": [1, 2, 3]}
+    (sample,) = world.looks(world.ends(10))
+    assert (sample["deployments"][NAME]["rate"], sample["deployments"][NAME]["in_flight"]) == (10.0, 2)
 
 
 def test_replicas_and_nodes_are_said_only_where_they_differ(world):
@@ -308,6 +317,20 @@ def test_one_that_takes_too_long_is_ended(monkeypatch, tmp_path):
     assert refused.value.status == 504
 
 
+def test_one_that_does_not_even_read_a_long_question_is_ended(monkeypatch, tmp_path):
+    monkeypatch.setattr(whatif, "ANSWER_S", 0.0)
+    (tmp_path / "stand_in.py").write_text(SLOW)
+    monkeypatch.setattr(whatif, "MODULE", "stand_in")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+
+    async def ask():
+        async with asyncio.timeout(30):
+            await WhatIf().ask({"free": "n" * (1 << 20)}, stays)
+
+    with pytest.raises(Problem, match="shorter horizon_s"):
+        asyncio.run(ask())
+
+
 def test_one_at_a_time_is_answered_and_the_next_one_after_it(monkeypatch, tmp_path):
     (tmp_path / "stand_in.py").write_text("import sys\nsys.stdin.readline()\nprint('{}')")
     monkeypatch.setattr(whatif, "MODULE", "stand_in")
@@ -355,6 +378,30 @@ def test_a_look_that_fails_ends_nothing(world):
                 return event
 
     assert asyncio.run(asyncio.wait_for(go(), 60))
+
+
+def test_readers_that_take_nothing_are_counted_and_forgotten_when_they_are_cut_off(world):
+    async def blocks(*_):
+        await asyncio.Event().wait()
+
+    async def send(message):
+        if message["type"] == "http.response.body":
+            await blocks()
+
+    async def go():
+        scope = {"type": "http", "asgi": {"spec_version": "2.3"}}
+        reading = [asyncio.create_task(_LiveStream.of(world.live.events)(scope, blocks, send)) for _ in range(STREAMS_MAX)]
+        while world.live._readers < STREAMS_MAX:
+            await asyncio.sleep(0)
+        with pytest.raises(Problem, match="64 streams are open already"):
+            _LiveStream.of(world.live.events)
+        for each in reading:
+            each.cancel()
+        await asyncio.wait(reading)
+        assert (world.live._readers, _LiveStream.open) == (0, 0)
+        await world.live.end()
+
+    asyncio.run(asyncio.wait_for(go(), 60))
 
 
 def test_a_status_is_replaced_as_a_whole(world):

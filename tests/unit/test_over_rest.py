@@ -1,7 +1,9 @@
 """A cluster asked through its REST server: the same verbs, by HTTP, of the real server with a stand-in for the controller."""
 
 import asyncio
+import contextlib
 import json
+import socket
 import subprocess
 import sys
 import threading
@@ -19,7 +21,14 @@ from executors.cli.app import app
 from executors.over_rest.api import RestApi
 from executors.over_rest.client import RestClient, token_said
 from executors.ray_gpu import api, changing
-from executors.ray_gpu.errors import ConflictError, InvalidCallError, NameInUseError, NotRunningError, UnknownNameError
+from executors.ray_gpu.errors import (
+    ConflictError,
+    InvalidCallError,
+    NameInUseError,
+    NoAnswerError,
+    NotRunningError,
+    UnknownNameError,
+)
 from executors.ray_gpu.overview import CordonedNode
 from executors.ray_gpu.rest.cluster_view import NothingRunsError
 from rankcore.cluster import ClusterPlan, PlannedChange
@@ -351,3 +360,113 @@ main()
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "shop/Chat HEALTHY" in " ".join(done.stdout.split())
+
+
+class Rubbish:
+    """Listens, answers whoever asks with the same bytes, and hangs up; `heard` has what was sent."""
+
+    def __init__(self, raw):
+        self.heard = []
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.address = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._answer, args=(raw,), daemon=True)
+        self._thread.start()
+
+    def _answer(self, raw):
+        while True:
+            connection, _ = self._listening.accept()
+            with connection:
+                self.heard.append(connection.recv(1 << 16))
+                if self.heard[-1] == b"":
+                    return
+                connection.sendall(raw)
+
+    def end(self):
+        socket.create_connection(self._listening.getsockname()).close()
+        self._thread.join(60)
+        self._listening.close()
+
+
+JSON = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
+RUBBISH = {
+    "another protocol": b"SSH-2.0-OpenSSH_9\r\n",
+    "less than it says": JSON + b"content-length: 100\r\n\r\n{}",
+    "no chunks": JSON + b"transfer-encoding: chunked\r\n\r\nzz\r\n",
+    "too many headers": b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 300 + b"\r\n",
+    "too long a line": b"HTTP/1.1 200 " + b"a" * 70000 + b"\r\n\r\n",
+    "a list": JSON + b"\r\n[]",
+    "nothing": JSON + b"\r\nnull",
+    "other fields": JSON + b'\r\n{"controller_info": true}',
+    "too deep": JSON + b"\r\n" + b"[" * 100_000,
+    "a refusal that breaks off": b"HTTP/1.1 500 x\r\ncontent-length: 50\r\n\r\n{}",
+    "a refusal that is too deep": b"HTTP/1.1 400 x\r\n\r\n" + b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("raw", RUBBISH.values(), ids=RUBBISH)
+def test_rubbish_in_the_place_of_an_answer_is_one_line(raw):
+    server = Rubbish(raw)
+    try:
+        said = typed("status", "-a", server.address, status=2)
+    finally:
+        server.end()
+    assert said.startswith(f"rankcore: error: {server.address} ")
+    assert said.count("\n") == 1
+    assert len(said) < 400
+
+
+@pytest.mark.parametrize(
+    "address", ["http://localhost:abc", "http://localhost:99999", "http://[::1", "http://[zz]:1", "http://a b:1"]
+)
+def test_an_address_that_cannot_be_one_is_refused_in_one_line(address):
+    assert typed("status", "-a", address, status=2) == (
+        f"rankcore: error: address must be http://HOST:PORT or https://HOST:PORT of a REST server, got {address!r}\n"
+    )
+
+
+def test_a_token_is_in_no_error_and_one_of_the_environment_may_end_in_a_new_line(serve, monkeypatch):
+    with pytest.raises(
+        InvalidCallError, match="the token must be ASCII characters without blanks, got 22 characters"
+    ) as raised:
+        RestClient("http://127.0.0.1:1", "two\nlines-of-a-secret!")
+    assert "secret" not in str(raised.value)
+    monkeypatch.setenv("RANKCORE_REST_TOKEN", f"{TOKEN}\n")
+    assert token_said() == TOKEN
+
+
+def test_what_is_asked_of_this_machine_goes_to_no_proxy(server, monkeypatch):
+    proxy = Rubbish(b"")
+    monkeypatch.setenv("http_proxy", proxy.address)
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    try:
+        assert api_at(server, TOKEN).status() == status_of()
+    finally:
+        proxy.end()
+    assert proxy.heard == [b""]
+
+
+def test_an_answer_that_never_ends_is_given_up():
+    listening = socket.create_server(("127.0.0.1", 0))
+    ended = threading.Event()
+
+    def drip():
+        connection, _ = listening.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.recv(1 << 16)
+            connection.sendall(JSON + b"\r\n")
+            while not ended.wait(0.02):
+                connection.sendall(b" ")
+
+    dripping = threading.Thread(target=drip, daemon=True)
+    dripping.start()
+    waits = threading.Timer(30.0, ended.set)
+    waits.start()
+    try:
+        with pytest.raises(NoAnswerError, match=r"has not answered within 0\.2 s"):
+            RestClient(f"http://127.0.0.1:{listening.getsockname()[1]}").ask("GET", "/", timeout_s=0.2)
+    finally:
+        waits.cancel()
+        ended.set()
+        dripping.join(60)
+        listening.close()

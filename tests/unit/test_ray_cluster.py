@@ -607,3 +607,21 @@ def test_whoever_waits_for_replicas_that_fail_to_start_is_told_so_after_a_while(
             assert (await controller.routes(M, version))[1].problem == ""
 
     asyncio.run(scenario())
+
+
+def test_actors_that_replicas_of_a_version_in_between_share_are_the_next_controllers_too(monkeypatch):
+    swept = []
+    monkeypatch.setattr("executors.ray_gpu.cluster.sweep_actors", lambda namespace, kept, but: swept.append(kept))
+
+    async def scenario():
+        before = await a_controller()
+        await before.deploy((package(),), False)
+        store = before._world.checkpoint
+        await until(lambda: not before._cluster._tasks)
+        between = attrs.evolve(package().code, version="between", actor_names=("tree",))
+        store.put_code(between)  # the record does not name it, but replicas of it may run
+        following = await a_controller(epoch=2, store=store)
+        assert swept[-1] == {M: ["a", "between"]}
+        assert of(following).codes()["between"].actor_names == ("tree",)
+
+    asyncio.run(scenario())

@@ -431,3 +431,163 @@ def test_arguments_and_results_are_plain_data_as_they_are_wanted(tmp_path, encod
                 assert await DeploymentResponse(call) == expected
 
     played(tmp_path, scenario)
+
+
+def raising(error):
+    def wanted(candidates, pending):
+        raise error
+
+    return wanted
+
+
+def naming(*names):
+    return lambda *_: [[SimpleNamespace(replica_id=name) for name in names]]
+
+
+def with_context(context):
+    def wanted(candidates, pending):
+        pending.routing_context = context
+        return []
+
+    return wanted
+
+
+RUBBISH = {
+    "a cancellation of its own": raising(asyncio.CancelledError()),
+    "an exit": raising(SystemExit(3)),
+    "an interrupt": raising(KeyboardInterrupt()),
+    "the end of a generator": raising(GeneratorExit()),
+    "nothing": lambda *_: None,
+    "a string": lambda *_: ["m#1.0"],
+    "strangers": naming("other#1.0", None, "", "m#1\x00", "m#\ud800", "m" * 100_000),
+    "no context": with_context(None),
+    "another context": with_context("far"),
+}
+
+
+@pytest.mark.parametrize("wanted", RUBBISH.values(), ids=RUBBISH)
+def test_whatever_a_router_says_its_call_is_asked_about_again(tmp_path, wanted):
+    tries = []
+
+    def wanted_at_first(candidates, pending):
+        tries.append(pending)
+        return wanted(candidates, pending) if len(tries) == 1 else [candidates]
+
+    async def scenario(first):
+        Told.wanted = staticmethod(wanted_at_first)
+        caller = calls()
+        caller.follow((0, first[1]))
+        assert await caller.answer("later", 7) == 7
+        proposer = caller.router._proposer
+        left = caller.router._calls, proposer._tasks, proposer._pending, proposer._flying
+        assert not any(left)
+
+    played(tmp_path, scenario)
+
+
+class Backs(Told):
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.initial_backoff_s, self.backoff_multiplier = "soon", None
+
+
+class BacksNowhere(Told):
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.initial_backoff_s = self.max_backoff_s = float("nan")
+
+
+class AsksNobody(Told):
+    max_num_routing_tasks_cap = 0
+
+
+class AsksLess(Told):
+    max_num_routing_tasks_cap = -1
+
+
+class AsksWords(Told):
+    max_num_routing_tasks_cap = "many"
+
+
+class Exits(Told):
+    def initialize_state(self, **kwargs):
+        raise SystemExit(1)
+
+
+class ExitsAtNews(Told):
+    def update_replicas(self, replicas):
+        raise SystemExit(1)
+
+
+class ExitsAtRouting(Told):
+    def on_request_routed(self, pending_request, replica_id, result):
+        raise SystemExit(1)
+
+
+class CancelledAtTheEnd(Told):
+    def on_request_completed(self, replica_id, internal_request_id):
+        raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [Backs, BacksNowhere, AsksNobody, AsksLess, AsksWords, Exits, ExitsAtNews, ExitsAtRouting, CancelledAtTheEnd],
+    ids=lambda kind: kind.__name__,
+)
+def test_whatever_a_router_does_or_sets_no_call_is_lost(tmp_path, kind):
+    tries = []
+
+    def wanted(candidates, pending):
+        tries.append(pending)
+        return [candidates] if len(tries) > 1 else []
+
+    async def scenario(first):
+        Told.wanted = staticmethod(wanted)
+        caller = calls(router=source(kind))
+        caller.follow((0, first[1]))
+        assert await caller.answer("later", 7) == 7
+
+    played(tmp_path, scenario)
+
+
+def test_a_router_that_always_has_more_to_propose_leaves_the_thread_to_others(tmp_path):
+    tries = []
+
+    def wanted(candidates, pending):
+        tries.append(pending)
+        if len(tries) > 10_000:
+            raise AssertionError("nobody else has had a turn")
+        pending.routing_context.tried_same_az = not pending.routing_context.tried_same_az
+        return []
+
+    async def scenario(first):
+        Told.wanted = staticmethod(wanted)
+        caller = calls()
+        caller.follow((0, first[1]))
+        caller.call("later", 7)
+        await caller.until(lambda: tries)
+        before = len(tries)
+        await caller.until(lambda: len(tries) > before)
+        assert len(tries) - before < 100
+
+    played(tmp_path, scenario)
+
+
+def test_what_is_asked_about_ends_with_its_event_loop(tmp_path):
+    async def wait(*_):
+        await asyncio.Event().wait()
+
+    async def scenario(first):
+        Told.wanted = staticmethod(lambda *_: [])
+        caller = calls()
+        caller.follow((0, first[1]))
+        caller.call("later", 7)
+        await caller.until(lambda: caller.router._proposer is not None and caller.router._proposer._tasks)
+        Told.made[0].choose_replicas = wait
+        await asyncio.sleep(0.05)
+        (task,) = caller.router._proposer._tasks.values()
+        task.cancel()
+        await asyncio.wait([task], timeout=TIMEOUT_S)
+        return task.cancelled()
+
+    assert played(tmp_path, scenario)

@@ -50,7 +50,7 @@ class AccessOptions:
         if self.ssl_ca_certs is not None and not given:
             raise InvalidDeploymentError(f"{protocol} option ssl_ca_certs needs ssl_certfile and ssl_keyfile beside it")
         token = self.bearer_token
-        if token is not None and not (type(token) is str and len(token) >= TOKEN_MIN and _is_plain(token)):
+        if token is not None and not (type(token) is str and len(token) >= TOKEN_MIN and is_plain(token)):
             found = f"one of {len(token)}" if type(token) is str else f"a {type(token).__name__}"
             allowed = f"a string of {TOKEN_MIN} or more ASCII characters without blanks"
             raise InvalidDeploymentError(f"{protocol} option bearer_token must be {allowed}, got {found}")
@@ -80,5 +80,6 @@ def is_let_in(token: str, authorization: str | bytes) -> bool:
     return hmac.compare_digest(found.strip(), token.encode()) and scheme.lower() == b"bearer"
 
 
-def _is_plain(token: str) -> bool:
+def is_plain(token: str) -> bool:
+    """Whether a token can stand in a header."""
     return token.isascii() and token.isprintable() and " " not in token

@@ -5,10 +5,15 @@ So this asks, tells, and as long as the call waits asks again, later each time (
 has named nobody: the call waits and is asked about again; the log has the first of such errors in a row, with its traceback.
 Where the router cannot be made at all, since its module is missing in this process, say, all replicas are named for every
 call, which is "least_loaded"; the log says so once.
+
+All calls of this process are on this thread, and what waits here is asked about by nobody else. So nothing that a user's code
+raises gets further, be it `SystemExit`, which would end the thread, or a `CancelledError` of its own; whatever else it says or
+sets is taken for what it can be taken for; and it is asked again at once a few times only (`AT_ONCE_MAX`).
 """
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Iterable
 from copy import copy
 from typing import Any
@@ -24,6 +29,7 @@ from executors.ray_gpu.request_router import (
     PendingRequest,
     RequestMetadata,
     RequestRouter,
+    RoutingContext,
     RunningReplica,
 )
 from executors.ray_gpu.requests.call import Call, Fetched
@@ -36,6 +42,9 @@ from rankcore.routing import RequestId
 LOG = logging.getLogger(__name__)
 
 TRIES_A_WARNING = 50
+AT_ONCE_MAX = 8
+"""So often in a row another one is asked for at once: a mixin has two to propose first."""
+BACKOFF_MIN_S = 0.001
 Ranked = tuple[tuple[str, ...], ...]
 
 
@@ -83,7 +92,8 @@ class Proposer:
         self._flying: dict[RequestId, str] = {}
         self._fails = False
         self._router = self._made(node_id)
-        self._places = asyncio.Semaphore(getattr(self._router, "max_num_routing_tasks_cap", 50))
+        cap = getattr(self._router, "max_num_routing_tasks_cap", None)
+        self._places = asyncio.Semaphore(cap if type(cap) is int and cap > 0 else RequestRouter.max_num_routing_tasks_cap)
 
     def _made(self, node_id: str) -> Any:
         deployment_id = ReplicaID(f"{self._deployment}#").deployment_id
@@ -101,7 +111,7 @@ class Proposer:
             )
             made._pending_count = lambda: self._core.waiting
             made.initialize_state(**self.source.kwargs)
-        except Exception:
+        except BaseException:
             LOG.exception("%s: its request router %s cannot be made; least_loaded here", self._deployment, self.source.name)
             return _Everybody(deployment_id, **backoff)
         return made
@@ -193,7 +203,7 @@ class Proposer:
 
     async def _ask(self, request_id: RequestId) -> None:
         """Until it is sent, or answered, which cancels this."""
-        pending, tries = self._pending[request_id], 0
+        pending, tries, at_once = self._pending[request_id], 0, 0
         while self._tasks.get(request_id) is asyncio.current_task():
             while not self._replicas:
                 self._changed.clear()
@@ -206,8 +216,9 @@ class Proposer:
             self._propose(request_id, ranked)
             if self._tasks.get(request_id) is not asyncio.current_task():
                 return
-            if pending.routing_context == context or pending.routing_context.should_backoff:
-                tries += 1
+            at_once += 1
+            if at_once > AT_ONCE_MAX or not _has_more(pending.routing_context, context):
+                tries, at_once = tries + 1, 0
                 if tries % TRIES_A_WARNING == 0:
                     LOG.warning("%s: %r waits for a replica after %d proposals", self._deployment, pending.metadata, tries)
                 await asyncio.sleep(self._backoff_s(tries - 1))
@@ -217,8 +228,12 @@ class Proposer:
             groups = await self._router.choose_replicas(
                 candidate_replicas=list(self._replicas.values()), pending_request=pending
             )
-            ranked = tuple(tuple(str(each.replica_id) for each in group) for group in groups)
-        except Exception:
+            there = self._replicas
+            ranked = tuple(tuple(name for each in group if (name := str(each.replica_id)) in there) for group in groups)
+        except BaseException:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
             if not self._fails:
                 LOG.exception("%s: its request router %s has raised: the call waits", self._deployment, self.source.name)
             self._fails = True
@@ -228,19 +243,27 @@ class Proposer:
 
     def _backoff_s(self, tries: int) -> float:
         router = self._router
-        first_s = getattr(router, "initial_backoff_s", INITIAL_BACKOFF_S)
-        most_s = getattr(router, "max_backoff_s", MAX_BACKOFF_S)
-        factor = getattr(router, "backoff_multiplier", BACKOFF_MULTIPLIER)
         try:
-            return float(min(first_s * factor**tries, most_s))
+            most_s = float(getattr(router, "max_backoff_s", MAX_BACKOFF_S))
+            first_s = float(getattr(router, "initial_backoff_s", INITIAL_BACKOFF_S))
+            factor = float(getattr(router, "backoff_multiplier", BACKOFF_MULTIPLIER))
+            backoff_s = min(first_s * factor**tries, most_s)
         except OverflowError:
-            return float(most_s)
+            backoff_s = most_s
+        except (TypeError, ValueError):
+            backoff_s = MAX_BACKOFF_S
+        return max(backoff_s, BACKOFF_MIN_S) if math.isfinite(backoff_s) else MAX_BACKOFF_S
 
     def _told(self, hook: str, *args: Any) -> None:
         try:
             getattr(self._router, hook)(*args)
-        except Exception:
+        except BaseException:
             LOG.exception("%s: %s of its request router %s has raised", self._deployment, hook, self.source.name)
+
+
+def _has_more(context: Any, before: Any) -> bool:
+    """Whether a mixin has proposed the first of what it has to propose."""
+    return isinstance(context, RoutingContext) and context != before and not context.should_backoff
 
 
 def _about(call: Call, app_name: str) -> RequestMetadata:

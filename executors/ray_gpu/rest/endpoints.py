@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -271,6 +271,7 @@ class _EventStream(StreamingResponse):
 
     def __init__(self, events: AsyncIterator[bytes]) -> None:
         super().__init__(events, 200, {"cache-control": "no-store"}, EVENTS)
+        self._events = events
         type(self).open += 1
 
     @classmethod
@@ -290,6 +291,8 @@ class _EventStream(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             type(self).open -= 1
+            if isinstance(self._events, AsyncGenerator):
+                await self._events.aclose()  # else it stands at its last item until somebody collects garbage
 
 
 class _NoteStream(_EventStream):

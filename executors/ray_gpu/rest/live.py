@@ -226,7 +226,7 @@ class LivePlane:
         in_flight = 0
         for replica in info.replicas:
             counts = counted.get(replica.replica_id)
-            if counts is None:
+            if counts is None or len(counts["counts"]) != len(ended.counts):  # of a release with other buckets
                 continue
             in_flight += counts["in_flight"]
             before = self._before.get(replica.replica_id)

@@ -110,9 +110,7 @@ class WhatIf:
         assert process.stdout is not None, "it has a pipe"
         assert process.stderr is not None, "it has a pipe"
         try:
-            with suppress(BrokenPipeError, ConnectionResetError):
-                process.stdin.write(json.dumps(question).encode() + b"\n")
-                await process.stdin.drain()
+            process.stdin.write(json.dumps(question).encode() + b"\n")  # it may not read it: nobody waits for that
             reading = asyncio.gather(process.stdout.read(), process.stderr.read())
             deadline = asyncio.get_running_loop().time() + ANSWER_S
             while not reading.done():
