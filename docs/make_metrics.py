@@ -68,8 +68,8 @@ metrics of all nodes at `GET /metrics`, behind its token.
 - `serve_proxy_status` is 1 to 3: proxies that are to end are not listed any more.
 - Not there, though there is such a thing: `serve_autoscaling_desired_replicas`,
   `serve_deployment_max_processing_latency_ms`, and how long scaling policies and reports of load take
-  (`serve_autoscaling_policy_execution_time_ms`,
-  `serve_autoscaling_replica_metrics_delay_ms`, `serve_autoscaling_handle_metrics_delay_ms`).
+  (`serve_autoscaling_policy_execution_time_ms`, `serve_autoscaling_replica_metrics_delay_ms`,
+  `serve_autoscaling_handle_metrics_delay_ms`).
 - Not there, since there is no such thing: Serve's of its control loop, long poll, event loops, request router's
   queue, and HAProxy.
 """
