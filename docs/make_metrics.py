@@ -22,6 +22,7 @@ SOURCES = {
     "controller": "Ranks, decisions and weights, in the controller",
 }
 TITLES = {"router": "Callers", "replica": "Replicas", "proxy": "Proxies", "controller": "Ranks and decisions"}
+UNITS = {"_ms": "ms", "_bytes": "bytes", "_percent": "percent"}
 PANEL_WIDTH, PANEL_HEIGHT, ROW_WIDTH = 8, 7, 24
 
 TEXT = """\
@@ -60,12 +61,15 @@ metrics of all nodes at `GET /metrics`, behind its token.
 - `handle` is the number (pid) of the process that calls: it has one router for each deployment, whatever the number of handles.
 - `serve_deployment_replica_healthy` counts the replicas of a deployment, as Serve's does where it names no replicas.
 - Gauges of what is gone stand at 0, since Ray keeps each series as long as its process lives.
-- Not there, though there is such a thing: Serve's of batches (`serve_batch_...`, `serve_actual_batch_size`,
-  `serve_batches_processed`), of multiplexed models (`serve_multiplexed_...`, `serve_num_multiplexed_models`), of how
-  long replicas take to start, reconfigure and stop (`serve_replica_..._latency_ms`,
-  `serve_replica_shutdown_duration_ms`), of health checks (`serve_health_check_...`), of proxies
-  (`serve_proxy_status`, `serve_proxy_shutdown_duration_ms`), `serve_replica_utilization_percent`,
-  `serve_handle_request_counter`, and what the autoscaler has looked at (`serve_autoscaling_...` but for the target).
+- `serve_handle_request_counter` counts what `serve_num_router_requests` does, and its `handle` is that pid too.
+- `serve_batch_wait_time_ms` is of the oldest call of a batch, from its arrival until the batch begins; Serve's begins when the
+  batch before has been formed.
+- `serve_replica_reconfigure_latency_ms` counts changes of ranks too. A controller counts what it began itself.
+- `serve_proxy_status` is 1 to 3: proxies that are to end are not listed any more.
+- Not there, though there is such a thing: `serve_autoscaling_desired_replicas`,
+  `serve_deployment_max_processing_latency_ms`, and how long scaling policies and reports of load take
+  (`serve_autoscaling_policy_execution_time_ms`, `serve_autoscaling_replica_metrics_delay_ms`,
+  `serve_autoscaling_handle_metrics_delay_ms`).
 - Not there, since there is no such thing: Serve's of its control loop, long poll, event loops, request router's
   queue, and HAProxy.
 """
@@ -103,13 +107,9 @@ def query(metric: Metric) -> str:
 
 def panel(number: int, metric: Metric, x: int, y: int) -> dict[str, Any]:
     """Of one metric."""
-    unit = "short"
-    if metric.kind == HISTOGRAM or metric.name.endswith("_ms"):
-        unit = "ms"
-    elif metric.name.endswith("_bytes"):
-        unit = "bytes"
-    elif metric.kind == COUNTER:
-        unit = "ops"
+    unit = next(
+        (unit for end, unit in UNITS.items() if metric.name.endswith(end)), "ops" if metric.kind == COUNTER else "short"
+    )
     return {
         "id": number,
         "type": "timeseries",

@@ -5,7 +5,7 @@ import concurrent.futures
 import itertools
 import pickle
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from types import SimpleNamespace
 
 from executors.deployment_ids import deployment_id
@@ -17,6 +17,7 @@ from executors.ray_gpu.checkpoint import Found
 from executors.ray_gpu.cluster import ClusterOnRay
 from executors.ray_gpu.controller import Controller
 from executors.ray_gpu.extras import extras_of
+from executors.ray_gpu.metrics.counts import CheckCounts
 from executors.ray_gpu.packing import Package
 from executors.ray_gpu.proxies.keeper import ProxyKeeper
 from executors.ray_gpu.user_code import Code
@@ -127,6 +128,7 @@ class World:
     def __init__(self, *found):
         self.checkpoint = Store(*found)
         self.own_groups = {}
+        self.checks = defaultdict(CheckCounts)
         self.numbers = itertools.count(1)
         self.line = WaitingLine(self)
 

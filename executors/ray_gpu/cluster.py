@@ -95,7 +95,7 @@ class ClusterOnRay:
         self._world = world
         self.notes = RecentNotes(journal)
         self.health = ControllerHealth()
-        self._decisions = Decisions(lambda: self.state, world.now)
+        self._decisions = Decisions(lambda: self.state, world.now, world.checks)
         self._seen: ClusterState | None = None
         self._is_pumping = False
         self._alarm: asyncio.TimerHandle | None = None

@@ -30,6 +30,8 @@ from executors.ray_gpu.in_force import config_of, outside_of, share_in_force
 from executors.ray_gpu.journal_place import open_journal
 from executors.ray_gpu.membership import Membership
 from executors.ray_gpu.messages import DeploymentNews, Ingress, LoadReport, Routes, Seen, Version, WatchQuestion
+from executors.ray_gpu.metrics.of_decisions import of_proxies
+from executors.ray_gpu.metrics.publisher import publish
 from executors.ray_gpu.overview import SETTLED, CordonedNode, DeploymentInfo, Status, WorkerStatus
 from executors.ray_gpu.packing import wanted_of
 from executors.ray_gpu.proxies.info import ProxyInfo
@@ -126,6 +128,7 @@ class Controller:
             await self._proxies.keep(proxies)
         self._deployed = await persist(self._world.checkpoint.deployed)
         await self._cluster.recover()
+        publish(self._proxies, of_proxies)
 
     # -- deployments
 

@@ -25,6 +25,7 @@ from executors.ray_gpu import names
 from executors.ray_gpu.messages import Change, Endpoint, Outcome, Report
 from executors.ray_gpu.world import World
 from rankcore import DeploymentSpec, ReplicaRank
+from rankcore.cluster.names import owner_of
 from rankcore.events import (
     Event,
     ReplicaPrepared,
@@ -254,12 +255,13 @@ class Conversation(ABC):
         """Probe it now and then, at times of its own: a thousand replicas are not to be asked at once."""
         await asyncio.sleep(random.uniform(0.0, self._spec().health_check_period_s))
         while not self._asked_to_end:
-            timeout_s = self._spec().health_check_timeout_s
+            timeout_s, began = self._spec().health_check_timeout_s, self._world.now()
             try:
                 async with asyncio.timeout(timeout_s):
                     problem = await self._ask("check_health")
             except TimeoutError:
                 problem = f"check_health has not answered for {timeout_s:g} s"
+            self._world.checks[owner_of("replica_id", self.replica_id)].add(problem, self._world.now() - began)
             if problem is not None:
                 return self._unhealthy(problem)
             period_s = self._spec().health_check_period_s

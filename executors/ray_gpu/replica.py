@@ -24,6 +24,7 @@ from executors.ray_gpu.logs.process import log_from_here
 from executors.ray_gpu.logs.shown_name import show_as, shown_name
 from executors.ray_gpu.logs.who import Writer
 from executors.ray_gpu.messages import NO_RANKS, WATCH_S, Change, Endpoint, Outcome, Ranks, Report
+from executors.ray_gpu.metrics.counts import count_here
 from executors.ray_gpu.metrics.of_requests import of_replica
 from executors.ray_gpu.metrics.publisher import publish
 from executors.ray_gpu.os_processes import processors_in_use, reap, started_at
@@ -92,6 +93,7 @@ class Replica:
             restart_token=restart_token,
         )
         self._server = CallServer(self._user, self._endpoint.socket_path, code.max_ongoing_requests)
+        count_here(self._server.counts)
         publish(self._server, partial(of_replica, deployment, replica_id))
         self._limited_by = (0, 0)
         self._context = context.ReplicaContext(
@@ -217,7 +219,7 @@ class Replica:
     async def counted(self) -> dict[str, Any]:
         """How many are under way, and how many have ended so far within which time: as plain data, for other releases."""
         took = self._server.counts.all_latency
-        return {"in_flight": self._server.under_way, "counts": took.counts, "sum_s": took.sum_s}
+        return {"in_flight": self._server.under_way, "counts": took.counts, "sum_s": took.sum}
 
     async def requests(self) -> list[dict[str, Any]]:
         """Which they are: see `CallServer.requests`."""

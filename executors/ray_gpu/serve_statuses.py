@@ -33,6 +33,9 @@ APPLICATION_NUMBERS = {
     name: number
     for number, name in enumerate(("DEPLOY_FAILED", "UNHEALTHY", "NOT_STARTED", "DELETING", "DEPLOYING", "RUNNING"), start=1)
 }
+PROXY_NUMBERS = {
+    name: number for number, name in enumerate(("STARTING", "HEALTHY", "UNHEALTHY", "DRAINING", "DRAINED"), start=1)
+}
 """As metrics have them."""
 
 

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -14,6 +15,7 @@ import ray
 
 from executors.ray_gpu.checkpoint import Checkpoint
 from executors.ray_gpu.environment import RuntimeEnv
+from executors.ray_gpu.metrics.counts import CheckCounts
 from executors.ray_gpu.replica import Replica
 
 if TYPE_CHECKING:
@@ -61,6 +63,7 @@ class World:
         residents: By node and process, actors that can look after other processes there.
         cordoned: Nodes where nothing new is to come (`cordons`).
         own_groups: The ids of the placement groups that replicas have for themselves, by their names (`own_groups`).
+        checks: Of the health of replicas, by deployment.
         line: Who waits until Ray has room; set by who makes the world.
         on_placed: Told the node of each replica that has come up, whom to ask how busy that node is, and its environment.
     """
@@ -77,6 +80,7 @@ class World:
         self.cordoned: frozenset[str] = frozenset()
         self.own_groups: dict[str, str] = {}
         self.on_placed: Callable[[str, Busyness, RuntimeEnv], None] = lambda node_id, ask, runtime_env: None
+        self.checks: defaultdict[str, CheckCounts] = defaultdict(CheckCounts)
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="cluster")
         # Wall time says where this epoch begins, the monotonic clock how it goes on.
         self._zero = max(0.0, time.time() - origin) - time.monotonic()

@@ -56,6 +56,22 @@ def autoscale(state: AutoscalerState, metrics: Metrics, at: float, policy: Polic
     return _Call(state, metrics, max(at, state.at), policy).decide()
 
 
+def ongoing_now(state: AutoscalerState) -> float:
+    """How many requests there are, as the last call has seen it: over the look-back, by the `aggregation_function`."""
+    return state.load.over((QUEUED, IN_FLIGHT), state.spec.aggregation_function, _averaged_since(state), state.at)
+
+
+def _settled_at(state: AutoscalerState) -> float:
+    """By then everybody has had the time to report."""
+    since = state.load.since
+    return math.inf if since is None else since + state.spec.metrics_interval_s
+
+
+def _averaged_since(state: AutoscalerState) -> float:
+    """The look-back, as far as everybody has been heard in it."""
+    return min(state.at, max(state.at - state.spec.look_back_period_s, _settled_at(state)))
+
+
 class _Call:
     """One decision on its way. It lives only while `autoscale` runs."""
 
@@ -92,14 +108,11 @@ class _Call:
 
     @property
     def _settled_at(self) -> float:
-        """By then everybody has had the time to report."""
-        since = self.load.since
-        return math.inf if since is None else since + self.spec.metrics_interval_s
+        return _settled_at(self.state)
 
     @property
     def _averaged_since(self) -> float:
-        """The look-back, as far as everybody has been heard in it."""
-        return min(self.at, max(self.at - self.spec.look_back_period_s, self._settled_at))
+        return _averaged_since(self.state)
 
     def _from_zero(self) -> Decision:
         waiting = self.load.now(QUEUED)
@@ -139,7 +152,7 @@ class _Call:
             spec=self.spec,
             target_replicas=self.target,
             running_replicas=len(self.metrics.running),
-            ongoing_requests=self.load.over((QUEUED, IN_FLIGHT), how, begin, self.at),
+            ongoing_requests=ongoing_now(self.state),
             queued_requests=self.load.over((QUEUED,), how, begin, self.at),
             queued_now=self.load.now(QUEUED),
             in_flight_now=self.load.now(IN_FLIGHT),

@@ -156,11 +156,18 @@ def test_prometheus_has_what_routers_replicas_proxies_and_the_controller_count(s
     """Of a deployment that was called so and so often, by handle and over HTTP."""
     from executors.ray_gpu.metrics.catalogue import CATALOGUE
     from executors.ray_gpu.metrics.scrape import scrape
-    from tests.ray_apps import Chatty
+    from tests.ray_apps import Batched, Chatty, ManyModels
 
     (port,) = free_ports(1)
     serve.start(http_options={"port": port}, proxy_location="HeadOnly")
-    handle = serve.run(Chatty.options(name="counted", num_replicas=2).bind(), name="shop", route_prefix="/shop")
+    app = Chatty.options(name="counted", num_replicas=2, health_check_period_s=0.5).bind()
+    handle = serve.run(app, name="shop", route_prefix="/shop")
+    batched = serve.run(Batched.bind(), name="batched", route_prefix=None)
+    models = serve.run(ManyModels.options(num_replicas=1).bind(), name="models", route_prefix=None)
+    for each in [batched.remote(number) for number in range(8)]:
+        assert each.result(ANSWER_S)[1] == 8
+    for model_id in ("a", "b", "b", "c"):
+        models.options(multiplexed_model_id=model_id).remote().result(ANSWER_S)
     eventually(lambda: b"/shop" in get(port, "/-/routes"), "the route is known")
     for _ in range(7):
         handle.remote().result(ANSWER_S)
@@ -188,6 +195,18 @@ def test_prometheus_has_what_routers_replicas_proxies_and_the_controller_count(s
     says(f"ray_serve_deployment_replica_healthy{{{own}}}", 2)
     says(f'ray_rankcore_ranks{{{own},how="held"}}', 2)
     says(f'ray_rankcore_ranks{{{own},how="vacant"}}', 0)
+    says(f"sum(ray_serve_handle_request_counter_total{{{own}}})", 15)
+    says('sum(ray_serve_batches_processed_total{application="batched",function_name="__call__"})', 1)
+    says('sum(ray_serve_actual_batch_size_bucket{application="batched",le="8.0"})', 1)
+    says('sum(ray_serve_multiplexed_models_load_counter_total{application="models"})', 3)
+    says('sum(ray_serve_num_multiplexed_models{application="models"})', 2)
+    says(f"count(ray_serve_replica_utilization_percent{{{own}}} > 0)", 2)
+    says(f"ray_serve_replica_startup_latency_ms_count{{{own}}}", 2)
+    says(f"ray_serve_replica_initialization_latency_ms_count{{{own}}}", 2)
+    says("max(ray_serve_proxy_status)", 2)
+    eventually(lambda: prometheus(f"ray_serve_health_check_latency_ms_count{{{own}}} > 2"), "checks are timed", 60.0)
+    serve.scale("shop/counted", 1)
+    says(f"ray_serve_replica_shutdown_duration_ms_count{{{own}}}", 1)
     gaps = prometheus(f"ray_rankcore_rank_gap_seconds_total{{{own}}}")
     assert {labels["rank"] for labels, _ in gaps} <= {"0", "1"}
     taken = "sum(ray_rankcore_steps_total) > 5 and sum(ray_rankcore_step_time_ms_count) > 5"

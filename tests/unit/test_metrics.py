@@ -1,5 +1,6 @@
 """Metrics: the table and what is made of it, what is published of a count, and gaps of ranks."""
 
+import asyncio
 import importlib.util
 import json
 import re
@@ -12,15 +13,42 @@ import pytest
 
 from executors.ray_gpu.metrics import of_requests, scrape
 from executors.ray_gpu.metrics.catalogue import BY_NAME, CATALOGUE, COUNTER
-from executors.ray_gpu.metrics.counts import LATENCY_MS, Latency, ProxyCounts, ReplicaCounts
-from executors.ray_gpu.metrics.of_decisions import Decisions, Gaps
+from executors.ray_gpu.metrics.counts import (
+    BATCH_SIZES,
+    LATENCY_MS,
+    LIFETIME_MS,
+    PERCENTAGES,
+    WINDOW_S,
+    CheckCounts,
+    Histogram,
+    Latency,
+    ProxyCounts,
+    ReplicaCounts,
+    Utilization,
+    count_here,
+)
+from executors.ray_gpu.metrics.lifetimes import INITIALIZATION, RECONFIGURE, SHUTDOWN, STARTUP, Lifetimes
+from executors.ray_gpu.metrics.of_decisions import Decisions, Gaps, of_proxies
 from executors.ray_gpu.metrics.publisher import Publisher, Sample, every_s
 from executors.ray_gpu.metrics.scrape import merged
-from executors.ray_gpu.serve_statuses import APPLICATION_NUMBERS, DEPLOYMENT_NUMBERS, DEPLOYMENTS
-from rankcore import DeploymentStatus
+from executors.ray_gpu.proxies.info import ProxyInfo
+from executors.ray_gpu.requests.batching import batch
+from executors.ray_gpu.requests.multiplexing import multiplexed
+from executors.ray_gpu.serve_statuses import APPLICATION_NUMBERS, DEPLOYMENT_NUMBERS, DEPLOYMENTS, PROXY_NUMBERS
+from rankcore import DeploymentStatus, ReplicaRank
+from rankcore.autoscaling import AutoscalerState, AutoscalingSpec
 from rankcore.cluster.commands import CarryOut
 from rankcore.cluster.notes import ClusterNoteKind
-from rankcore.commands import PublishRoutes
+from rankcore.commands import (
+    InitializeReplica,
+    KillReplica,
+    PrepareReplica,
+    PublishRoutes,
+    ReconfigureReplica,
+    StartReplica,
+    StopReplica,
+)
+from rankcore.events import ReplicaDied, ReplicaPrepared, ReplicaReady, ReplicaReconfigured, ReplicaStopped
 from rankcore.notes import NoteKind
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -79,7 +107,7 @@ def test_each_metric_that_the_dashboard_names_exists_and_each_has_a_panel():
 def test_serves_names_and_labels_are_those_of_the_installed_ray_serve():
     """Where its source spells them out; those of proxies are made of the protocol's name there."""
     serve = pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install 'ray[serve]'")
-    source = "\n".join(path.read_text() for path in (Path(serve.__file__).parent / "_private").glob("**/*.py"))
+    source = "\n".join(path.read_text() for path in Path(serve.__file__).parent.glob("**/*.py"))
     for metric in CATALOGUE:
         if metric.is_of_serve:
             spelt = (
@@ -92,9 +120,12 @@ def test_serves_names_and_labels_are_those_of_the_installed_ray_serve():
                 assert set(re.findall(r'"(\w+)"', tags[1])) == set(metric.labels), metric.name
 
 
-def test_latency_buckets_are_those_of_ray_serve():
+def test_buckets_are_those_of_ray_serve():
     constants = pytest.importorskip("ray.serve._private.constants", reason="Ray Serve is not installed")
     assert list(LATENCY_MS) == constants.DEFAULT_LATENCY_BUCKET_MS
+    assert list(LIFETIME_MS) == constants.DEFAULT_REPLICA_STARTUP_SHUTDOWN_LATENCY_BUCKETS_MS
+    assert list(BATCH_SIZES) == constants.DEFAULT_BATCH_SIZE_BUCKETS
+    assert list(PERCENTAGES) == constants.DEFAULT_BATCH_UTILIZATION_BUCKETS_PERCENT
 
 
 def test_only_what_has_changed_is_published_and_counters_grow_by_the_difference(published):
@@ -173,7 +204,9 @@ def test_all_that_requests_are_counted_as_stands_in_the_table_with_so_many_label
     counts = ReplicaCounts()
     counts.ended("", "OK", 0.1)
     counts.ended("/", "ValueError", 0.1)
-    server = type("Server", (), {"counts": counts, "under_way": 1})()
+    counts.models.asked += 1
+    counts.of_batches("infer").begin(3, 4, 0.1)
+    server = type("Server", (), {"counts": counts, "under_way": 1, "max_ongoing_requests": 5})()
     proxy = ProxyCounts()
     proxy.answered("/", "default/llm", "GET", "200", 0.1)
     proxy.answered("/", "default/llm", "GET", "500", 0.1)
@@ -183,13 +216,174 @@ def test_all_that_requests_are_counted_as_stands_in_the_table_with_so_many_label
         samples += of_requests.of_proxy(protocol, "n", "127.0.0.1", proxy)
     for name, labels, value in samples:
         assert len(BY_NAME[name].labels) == len(labels), name
-        assert isinstance(value, Latency) == (BY_NAME[name].kind == "histogram"), name
+        assert isinstance(value, Histogram) == (BY_NAME[name].kind == "histogram"), name
     said = {(each.name, each.labels): each.value for each in samples}
     assert said["serve_deployment_error_counter", ("llm", "default/llm#1.0", "default", "/", "ValueError")] == 1
     assert said["serve_num_http_error_requests", ("/", "500", "GET", "default")] == 1
     assert said["serve_num_http_error_requests", ("", "404", "GET", "")] == 1
     assert said["serve_num_deployment_http_error_requests", ("llm", "500", "GET", "/", "default")] == 1
     assert not any(name == "serve_num_deployment_http_error_requests" and labels[0] == "" for name, labels in said)
+
+
+@pytest.fixture
+def replica():
+    """Counts of the replica that this process is, and what is published of it by now: values by name and labels."""
+    counts = ReplicaCounts()
+    count_here(counts)
+    server = Of(counts=counts, under_way=0, max_ongoing_requests=5)
+
+    def said():
+        samples = of_requests.of_replica("default/llm", "default/llm#1.0", server)
+        return {(each.name, *each.labels[3:]): each.value for each in samples}
+
+    yield said
+    count_here(ReplicaCounts())
+
+
+def test_batches_are_counted_with_their_sizes_and_times_and_those_who_wait_for_one(replica):
+    class Model:
+        @batch(max_batch_size=4, batch_wait_timeout_s=0.0)
+        async def infer_for_metrics(self, values):
+            await gate.wait()
+            return values
+
+        @batch(max_batch_size=8, batch_wait_timeout_s=0.0, batch_size_fn=sum)
+        async def by_size(self, values):
+            raise LookupError
+
+    async def scenario():
+        nonlocal gate
+        gate, model = asyncio.Event(), Model()
+        async with asyncio.timeout(60):
+            calls = [asyncio.ensure_future(model.infer_for_metrics(each)) for each in range(5)]
+            while replica().get(("serve_batches_processed", name)) != 1:
+                await asyncio.sleep(0)
+            assert replica()["serve_batch_queue_length", name] == 1, "the fifth waits while the first batch runs"
+            gate.set()
+            await asyncio.gather(*calls)
+            with pytest.raises(LookupError):
+                await model.by_size(6)
+        assert replica()["serve_batch_queue_length", name] == 0
+
+    gate, name = None, "infer_for_metrics"
+    asyncio.run(scenario())
+    said = replica()
+    assert said["serve_batches_processed", name] == 2
+    assert (said["serve_actual_batch_size", name].counts[:3], said["serve_actual_batch_size", name].sum) == ([1, 0, 1], 5)
+    assert said["serve_batch_utilization_percent", name].sum == 125.0
+    assert (said["serve_batch_wait_time_ms", name].count, said["serve_batch_execution_time_ms", name].count) == (2, 2)
+    assert said["serve_actual_batch_size", "by_size"].sum == 6, "as large as its batch_size_fn says"
+    assert said["serve_batch_execution_time_ms", "by_size"].count == 1, "one that raises has taken its time too"
+
+
+def test_models_are_counted_as_they_are_asked_for_loaded_and_given_up(replica):
+    class Server:
+        @multiplexed(max_num_models_per_replica=1)
+        async def model(self, model_id):
+            if model_id == "broken":
+                raise LookupError
+            return model_id
+
+    server = Server()
+
+    async def scenario():
+        for each in ("first", "first", "second"):
+            await server.model(each)
+        with pytest.raises(LookupError):
+            await server.model("broken")
+
+    assert not any("multiplexed" in name for name, *_ in replica()), "nobody has asked for one"
+    asyncio.run(scenario())
+    said = replica()
+    assert said["serve_multiplexed_get_model_requests_counter",] == 4
+    assert (said["serve_multiplexed_models_load_counter",], said["serve_multiplexed_model_load_latency_ms",].count) == (3, 2)
+    assert (said["serve_multiplexed_models_unload_counter",], said["serve_multiplexed_model_unload_latency_ms",].count) == (
+        2,
+        2,
+    )
+    asyncio.run(server.model("third"))
+    said = replica()
+    assert said["serve_registered_multiplexed_model_id", "third"] == 1
+    assert ("serve_registered_multiplexed_model_id", "second") not in said
+    assert said["serve_num_multiplexed_models",] >= 1
+
+
+def test_utilization_is_of_the_calls_that_ended_within_the_window():
+    at = 0.0
+    used = Utilization(lambda: at)
+    assert used.percent(60.0, 2) == pytest.approx(100.0 * 60.0 / (WINDOW_S * 2))
+    at = 20.0
+    assert used.percent(120.0, 2) == pytest.approx(100.0 * 120.0 / (WINDOW_S * 2))
+    at = 20.0 + WINDOW_S
+    assert used.percent(180.0, 2) == pytest.approx(100.0 * 60.0 / (WINDOW_S * 2)), "those before are forgotten"
+    assert used.percent(1e9, 2) == 100.0
+
+
+A, RANK = "a/m#1.0", ReplicaRank(0, 0, 0)
+
+
+def given(*commands_and_events):
+    """How many things a deployment's replicas have begun and ended, and how long those took: each item one second later."""
+    lifetimes = Lifetimes()
+    for at, each in enumerate(commands_and_events):
+        lifetimes.command(each, float(at))
+        lifetimes.event(each, float(at))
+    found = lifetimes.took.get("a/m", {})
+    return {name: (took.count, took.sum) for name, took in found.items() if took.count}, lifetimes
+
+
+START, READY = StartReplica(A, 0, "v1", None, (), 1), ReplicaReady(replica_id=A, at=0.0)
+INITIALIZE = InitializeReplica(A, RANK, 1, None, None, 1, 1)
+
+
+def test_a_start_up_goes_from_the_first_command_until_the_replica_is_ready_and_counts_once():
+    took, _ = given(START, START, INITIALIZE, INITIALIZE, READY, READY)
+    assert took == {STARTUP: (1, 4.0), INITIALIZATION: (1, 2.0)}
+
+
+def test_a_prepared_replica_has_its_initialization_behind_it_while_it_waits_for_its_rank():
+    prepared = ReplicaPrepared(replica_id=A, revision=1, at=0.0)
+    took, _ = given(START, PrepareReplica(A, 1, None, None, 1, 1), prepared, None, INITIALIZE, READY)
+    assert took == {STARTUP: (1, 5.0), INITIALIZATION: (1, 1.0)}
+
+
+def test_a_change_counts_until_that_very_change_is_adopted():
+    def change(revision):
+        return ReconfigureReplica(A, RANK, 1, None, None, revision, 1)
+
+    adopted = [ReplicaReconfigured(replica_id=A, revision=each, at=0.0) for each in (1, 2)]
+    took, _ = given(change(1), change(2), change(2), adopted[0], adopted[1])
+    assert took == {RECONFIGURE: (1, 3.0)}
+
+
+def test_an_end_goes_from_the_first_command_until_the_process_is_gone_and_one_that_nobody_asked_for_is_none():
+    took, lifetimes = given(StopReplica(A, 5.0, 1), KillReplica(A, 1), ReplicaStopped(replica_id=A, at=0.0))
+    assert took == {SHUTDOWN: (1, 2.0)}
+    assert not lifetimes._begun
+    took, lifetimes = given(START, ReplicaDied(replica_id=A, at=0.0), READY)
+    assert (took, lifetimes._begun) == ({}, {}), "what died has not started"
+    _, lifetimes = given(START, INITIALIZE, READY, StopReplica(A, 5.0, 1))
+    lifetimes.keep(())
+    assert (lifetimes.took, lifetimes._begun) == ({}, {}), "nor is anything kept of a deployment that is gone"
+
+
+def test_a_proxy_stands_as_ray_serve_numbers_it():
+    def info(node_id, **how):
+        return ProxyInfo(node_id=node_id, host="0.0.0.0", port=8000, grpc_port=None, **how)
+
+    ended = Latency(LIFETIME_MS)
+    infos = info("n1", pid=7), info("n2", pid=None), info("n3", pid=None, problem="taken")
+    samples = list(of_proxies(Of(infos=infos, addresses={"n1": "10.0.0.1"}, ends={"n1": ended})))
+    assert samples == [
+        Sample("serve_proxy_status", ("n1", "10.0.0.1"), 2),
+        Sample("serve_proxy_status", ("n2", ""), 1),
+        Sample("serve_proxy_status", ("n3", ""), 3),
+        Sample("serve_proxy_shutdown_duration_ms", ("n1", "10.0.0.1"), ended),
+    ]
+    serve = pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install 'ray[serve]'")
+    source = (Path(serve.__file__).parent / "_private" / "proxy_state.py").read_text()
+    described = source[source.index('"serve_proxy_status"') :][:300]
+    assert {name: int(number) for number, name in re.findall(r"(\d)=([A-Z]+)", described)} == PROXY_NUMBERS
 
 
 class Entry:
@@ -241,20 +435,31 @@ def test_a_target_that_is_too_great_by_far_makes_a_thousand_series_at_most():
 def test_nothing_is_kept_of_a_deployment_that_is_gone():
     entry = Entry(a=0)
     entry.residency, entry.outbox = None, Of(unsaved_since=None)
+    entry.scaler = Of(core=AutoscalerState(spec=AutoscalingSpec(target_ongoing_requests=3.0)))
     entry.ranks.world_size, entry.ranks.status, entry.ranks.replicas = 3, DeploymentStatus.HEALTHY, {}
     planner = Of(replicas={}, nodes={})
     state = Of(deployments={"a/m": entry}, epoch=1, weights=Of(planner=planner, demands={}))
-    decisions = Decisions(lambda: state, lambda: 0.0)
+    checks = {"a/m": CheckCounts()}
+    checks["a/m"].add("it is not well", 0.2)
+    checks["a/m"].add(None, 0.1)
+    decisions = Decisions(lambda: state, lambda: 0.0, checks)
 
     def named():
-        return {each.labels[:2] for each in decisions.samples() if each.name.startswith("rankcore_") and len(each.labels) > 1}
+        return {each.labels[:2] for each in decisions.samples() if len(each.labels) > 1}
 
     note = Of(kind=ClusterNoteKind.RANKS, deployment="a/m", of=Of(kind=NoteKind.REPLICA_LOST, replica_id=None))
-    went = CarryOut("a/m", routes(("x",)))
-    decisions.observe(object(), Of(state=state, notes=[note], commands=[went]), 0.0)
+    went = CarryOut("a/m", routes(("x",))), CarryOut("a/m", StopReplica(A, 5.0, 1))
+    decisions.observe(object(), Of(state=state, notes=[note], commands=went), 0.0)
+    decisions.observe(ReplicaStopped(replica_id=A, at=0.0), Of(state=state, notes=[], commands=[]), 0.0)
     assert named() == {("m", "a")}
     vacant = [each.value for each in decisions.samples() if each.name == "rankcore_ranks" and each.labels[2] == "vacant"]
     assert vacant == [3]
+    said = {each.name: each.value for each in decisions.samples()}
+    assert (said["serve_health_check_failures_total"], said["serve_health_check_latency_ms"].count) == (1, 2)
+    assert (said["serve_autoscaling_target_ongoing_requests"], said["serve_autoscaling_total_requests"]) == (3.0, 0.0)
+    assert said[SHUTDOWN].count == 1
+    for name, labels, _ in decisions.samples():
+        assert len(BY_NAME[name].labels) == len(labels), name
     state = Of(deployments={}, epoch=1, weights=state.weights)
     decisions.observe(object(), Of(state=state, notes=[note], commands=[]), 0.0)
     assert named() == set()

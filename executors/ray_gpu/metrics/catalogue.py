@@ -38,13 +38,15 @@ class Metric(NamedTuple):
         """Its names at Ray's endpoint."""
         if self.kind == HISTOGRAM:
             return tuple(f"ray_{self.name}_{part}" for part in HISTOGRAM_PARTS)
-        return (f"ray_{self.name}{'_total' if self.kind == COUNTER else ''}",)
+        return (f"ray_{self.name.removesuffix('_total')}_total" if self.kind == COUNTER else f"ray_{self.name}",)
 
 
 HISTOGRAM_PARTS = ("bucket", "sum", "count")
 HANDLE = ("deployment", "application", "handle", "actor_id")
 REPLICA = ("deployment", "replica", "application")
 DEPLOYMENT = ("deployment", "application")
+BATCH, FUNCTION = (*REPLICA, "function_name"), ("deployment", "function_name")
+NODE = ("node_id", "node_ip_address")
 PROXY_ANSWER = ("method", "route", "application", "status_code")
 PROXY_ERROR = ("route", "error_code", "method", "application")
 
@@ -88,7 +90,7 @@ def _of_protocol(protocol: str, label: str) -> tuple[Metric, ...]:
             f"serve_num_ongoing_{protocol}_requests",
             GAUGE,
             "proxy",
-            ("node_id", "node_ip_address"),
+            NODE,
             f"{label} requests that are being answered",
             ("node_ip_address",),
         ),
@@ -97,6 +99,14 @@ def _of_protocol(protocol: str, label: str) -> tuple[Metric, ...]:
 
 CATALOGUE: tuple[Metric, ...] = (
     Metric("serve_num_router_requests", COUNTER, "router", (*HANDLE, "route"), "calls that a process has begun", DEPLOYMENT),
+    Metric(
+        "serve_handle_request_counter",
+        COUNTER,
+        "router",
+        ("handle", "deployment", "route", "application"),
+        "the same, as Serve counts them by handles",
+        DEPLOYMENT,
+    ),
     Metric("serve_deployment_queued_queries", GAUGE, "router", HANDLE, "calls that wait for a replica", DEPLOYMENT),
     Metric("serve_num_ongoing_requests_at_replicas", GAUGE, "router", HANDLE, "calls that were sent to a replica", DEPLOYMENT),
     Metric(
@@ -137,6 +147,66 @@ CATALOGUE: tuple[Metric, ...] = (
     ),
     Metric("serve_replica_processing_queries", GAUGE, "replica", REPLICA, "calls that are under way at the replica", REPLICA),
     Metric("serve_deployment_replica_starts", COUNTER, "replica", REPLICA, "1 for each start of a replica", DEPLOYMENT),
+    Metric(
+        "serve_replica_utilization_percent",
+        GAUGE,
+        "replica",
+        REPLICA,
+        "the time that calls took which ended within the last 600 s, of what `max_ongoing_requests` would take at once",
+        REPLICA,
+    ),
+    Metric("serve_batches_processed", COUNTER, "replica", BATCH, "batches that have begun", FUNCTION),
+    Metric("serve_actual_batch_size", HISTOGRAM, "replica", BATCH, "how large batches were", FUNCTION),
+    Metric(
+        "serve_batch_utilization_percent", HISTOGRAM, "replica", BATCH, "the same, as a share of `max_batch_size`", FUNCTION
+    ),
+    Metric(
+        "serve_batch_wait_time_ms",
+        HISTOGRAM,
+        "replica",
+        BATCH,
+        "how long the oldest call of each batch has waited for it, in milliseconds",
+        FUNCTION,
+    ),
+    Metric(
+        "serve_batch_execution_time_ms", HISTOGRAM, "replica", BATCH, "how long batches have taken, in milliseconds", FUNCTION
+    ),
+    Metric("serve_batch_queue_length", GAUGE, "replica", BATCH, "calls that wait for a batch", FUNCTION),
+    Metric(
+        "serve_multiplexed_get_model_requests_counter",
+        COUNTER,
+        "replica",
+        REPLICA,
+        "how often a model was asked for",
+        DEPLOYMENT,
+    ),
+    Metric("serve_multiplexed_models_load_counter", COUNTER, "replica", REPLICA, "loads of models", DEPLOYMENT),
+    Metric("serve_multiplexed_models_unload_counter", COUNTER, "replica", REPLICA, "models that were given up", DEPLOYMENT),
+    Metric(
+        "serve_multiplexed_model_load_latency_ms",
+        HISTOGRAM,
+        "replica",
+        REPLICA,
+        "how long loads have taken that succeeded, in milliseconds",
+        DEPLOYMENT,
+    ),
+    Metric(
+        "serve_multiplexed_model_unload_latency_ms",
+        HISTOGRAM,
+        "replica",
+        REPLICA,
+        "how long it has taken to give models up, in milliseconds",
+        DEPLOYMENT,
+    ),
+    Metric("serve_num_multiplexed_models", GAUGE, "replica", REPLICA, "models that are loaded", REPLICA),
+    Metric(
+        "serve_registered_multiplexed_model_id",
+        GAUGE,
+        "replica",
+        (*REPLICA, "model_id"),
+        "1: this one is loaded",
+        ("deployment", "model_id"),
+    ),
     *_of_protocol("http", "HTTP"),
     *_of_protocol("grpc", "gRPC"),
     Metric(
@@ -164,6 +234,86 @@ CATALOGUE: tuple[Metric, ...] = (
         ("application",),
     ),
     Metric("serve_autoscaling_target_replicas", GAUGE, "controller", DEPLOYMENT, "the target number of replicas", DEPLOYMENT),
+    Metric(
+        "serve_autoscaling_total_requests",
+        GAUGE,
+        "controller",
+        DEPLOYMENT,
+        "requests that wait or are under way, as the autoscaler has last seen it: over its look-back",
+        DEPLOYMENT,
+    ),
+    Metric(
+        "serve_autoscaling_target_ongoing_requests",
+        GAUGE,
+        "controller",
+        DEPLOYMENT,
+        "how many of them one replica is to have",
+        DEPLOYMENT,
+    ),
+    Metric(
+        "serve_replica_startup_latency_ms",
+        HISTOGRAM,
+        "controller",
+        DEPLOYMENT,
+        "from the start of a replica until it is ready, with its wait for room, in milliseconds",
+        DEPLOYMENT,
+    ),
+    Metric(
+        "serve_replica_initialization_latency_ms",
+        HISTOGRAM,
+        "controller",
+        DEPLOYMENT,
+        "of that, from its user code's start on, in milliseconds",
+        DEPLOYMENT,
+    ),
+    Metric(
+        "serve_replica_reconfigure_latency_ms",
+        HISTOGRAM,
+        "controller",
+        DEPLOYMENT,
+        "how long replicas have taken to adopt another user_config or rank, in milliseconds",
+        DEPLOYMENT,
+    ),
+    Metric(
+        "serve_replica_shutdown_duration_ms",
+        HISTOGRAM,
+        "controller",
+        DEPLOYMENT,
+        "from the command to stop a replica until it is gone, in milliseconds",
+        DEPLOYMENT,
+    ),
+    Metric(
+        "serve_health_check_latency_ms",
+        HISTOGRAM,
+        "controller",
+        DEPLOYMENT,
+        "how long health checks have taken, in milliseconds",
+        DEPLOYMENT,
+    ),
+    Metric(
+        "serve_health_check_failures_total",
+        COUNTER,
+        "controller",
+        DEPLOYMENT,
+        "health checks that failed, or were not answered in time",
+        DEPLOYMENT,
+    ),
+    Metric(
+        "serve_proxy_status",
+        GAUGE,
+        "controller",
+        NODE,
+        "1 STARTING, 2 HEALTHY, 3 UNHEALTHY",
+        ("node_ip_address",),
+    ),
+    Metric(
+        "serve_proxy_shutdown_duration_ms",
+        HISTOGRAM,
+        "controller",
+        NODE,
+        "how long proxies have taken to end in order, in milliseconds",
+        ("node_ip_address",),
+    ),
     Metric(
         "rankcore_ranks",
         GAUGE,

@@ -13,13 +13,22 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 from executors.deployment_ids import split
-from executors.ray_gpu.metrics.counts import Latency
+from executors.ray_gpu.metrics.counts import CheckCounts, Latency
+from executors.ray_gpu.metrics.lifetimes import Lifetimes
 from executors.ray_gpu.metrics.publisher import Sample
-from executors.ray_gpu.serve_statuses import APPLICATION_NUMBERS, DEPLOYMENT_NUMBERS, DEPLOYMENTS, application_status
+from executors.ray_gpu.proxies.info import ProxyInfo
+from executors.ray_gpu.serve_statuses import (
+    APPLICATION_NUMBERS,
+    DEPLOYMENT_NUMBERS,
+    DEPLOYMENTS,
+    PROXY_NUMBERS,
+    application_status,
+)
 from rankcore import DeploymentStatus
+from rankcore.autoscaling.core import ongoing_now
 from rankcore.cluster.commands import CarryOut
 from rankcore.cluster.names import DeploymentId, application_of
 from rankcore.cluster.notes import ClusterNoteKind
@@ -29,7 +38,7 @@ from rankcore.commands import PublishRoutes
 from rankcore.notes import NoteKind
 from rankcore.residency.levels import Phase
 from rankcore.routing.demand import demand_for
-from rankcore.values import ReplicaId, ReplicaState
+from rankcore.values import NodeId, ReplicaId, ReplicaState
 
 LOG = logging.getLogger(__name__)
 
@@ -105,9 +114,14 @@ class Decisions:
     Args:
         state: As the loop has it.
         now: The controller's clock, on which the times in the state are.
+        checks: Of the health of replicas, by deployment.
     """
 
-    def __init__(self, state: Callable[[], ClusterState], now: Callable[[], float]) -> None:
+    def __init__(
+        self, state: Callable[[], ClusterState], now: Callable[[], float], checks: dict[DeploymentId, CheckCounts]
+    ) -> None:
+        self._checks = checks
+        self._lifetimes = Lifetimes()
         self._state = state
         self._now = now
         self._steps: Counter[str] = Counter()
@@ -121,8 +135,10 @@ class Decisions:
         try:
             self._steps[type(event).__name__] += 1
             self._step_time.add(took_s)
+            at = time.monotonic()
+            self._lifetimes.event(event, at)
             if step.notes or step.commands:
-                self._hear(step.state, step.notes, step.commands, time.monotonic())
+                self._hear(step.state, step.notes, step.commands, at)
         except Exception:  # nobody decides less for want of a number
             LOG.exception("a step was not counted")
 
@@ -138,7 +154,10 @@ class Decisions:
             elif note.kind is PLANNER:
                 self._planned[str(note.of.kind)] += 1
         for each in commands:
-            if type(each) is CarryOut and type(each.command) is PublishRoutes and each.deployment in state.deployments:
+            if type(each) is not CarryOut:
+                continue
+            self._lifetimes.command(each.command, at)
+            if type(each.command) is PublishRoutes and each.deployment in state.deployments:
                 gaps = self._gaps.setdefault(each.deployment, Gaps())
                 gaps.publish(state.deployments[each.deployment], each.command, at)
                 touched.add(each.deployment)
@@ -148,7 +167,9 @@ class Decisions:
         for deployment in touched:
             if deployment in self._gaps and deployment in state.deployments:
                 self._gaps[deployment].resize(state.deployments[deployment].ranks.world_size, at)
-        for known in (self._decided, self._gaps):
+        if len(self._lifetimes.took) > len(state.deployments):
+            self._lifetimes.keep(state.deployments)
+        for known in (self._decided, self._gaps, self._checks):
             if len(known) > len(state.deployments):  # some of them are gone
                 for deployment in known.keys() - state.deployments.keys():
                     del known[deployment]
@@ -169,6 +190,12 @@ class Decisions:
                 yield Sample("rankcore_decisions", (*_named(deployment), kind), count)
                 if kind == NoteKind.RANK_MOVED:
                     yield Sample("rankcore_rank_moves", _named(deployment), count)
+        for deployment, all_took in list(self._lifetimes.took.items()):
+            for name, took in all_took.items():
+                yield Sample(name, _named(deployment), took)
+        for deployment, checks in list(self._checks.items()):
+            yield Sample("serve_health_check_latency_ms", _named(deployment), checks.took)
+            yield Sample("serve_health_check_failures_total", _named(deployment), checks.failures)
         owed = [now - each.outbox.unsaved_since for each in state.deployments.values() if each.outbox.unsaved_since is not None]
         yield Sample("rankcore_journal_lag_seconds", (), max(owed, default=0.0))
         yield Sample("rankcore_records_unsaved", (), len(owed))
@@ -194,6 +221,10 @@ class Decisions:
         states = Counter(each.state for each in replicas)
         for each in ReplicaState:
             yield Sample("rankcore_replicas", (*own, str(each)), states[each])
+        if entry.scaler is not None:
+            core = entry.scaler.core
+            yield Sample("serve_autoscaling_target_ongoing_requests", own, core.spec.target_ongoing_requests)
+            yield Sample("serve_autoscaling_total_requests", own, ongoing_now(core))
         gaps = self._gaps.get(deployment)
         for rank, seconds in gaps.seconds(at).items() if gaps is not None else ():
             yield Sample("rankcore_rank_gap_seconds", (*own, str(rank)), seconds)
@@ -213,6 +244,25 @@ def _of_weights(state: ClusterState, now: float) -> Iterator[Sample]:
     for node_id, node in state.weights.planner.nodes.items():
         yield Sample("rankcore_weights_free_bytes", (node_id, "gpus"), sum(gpu.free_bytes for gpu in node.gpus))
         yield Sample("rankcore_weights_free_bytes", (node_id, "host"), node.cpu_free_bytes)
+
+
+class Keeps(Protocol):
+    """Who keeps proxies."""
+
+    addresses: dict[NodeId, str]
+    ends: dict[NodeId, Latency]
+
+    @property
+    def infos(self) -> tuple[ProxyInfo, ...]:
+        """Those that there should be."""
+
+
+def of_proxies(keeper: Keeps) -> Iterator[Sample]:
+    """How the proxies stand, and how long their ends have taken."""
+    for each in keeper.infos:
+        yield Sample("serve_proxy_status", (each.node_id, keeper.addresses.get(each.node_id, "")), PROXY_NUMBERS[each.status])
+    for node_id, took in list(keeper.ends.items()):
+        yield Sample("serve_proxy_shutdown_duration_ms", (node_id, keeper.addresses.get(node_id, "")), took)
 
 
 def _named(deployment: DeploymentId) -> tuple[str, str]:

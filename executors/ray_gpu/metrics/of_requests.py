@@ -9,7 +9,7 @@ from typing import Protocol
 import ray
 
 from executors.deployment_ids import split
-from executors.ray_gpu.metrics.counts import ProxyCounts, ReplicaCounts, RouterCounts
+from executors.ray_gpu.metrics.counts import ModelCounts, ProxyCounts, ReplicaCounts, RouterCounts
 from executors.ray_gpu.metrics.publisher import Sample
 
 GOOD_HTTP = ("1", "2", "3")
@@ -31,6 +31,7 @@ class Serves(Protocol):
 
     counts: ReplicaCounts
     under_way: int
+    max_ongoing_requests: int
 
 
 @cache
@@ -53,6 +54,7 @@ def of_router(deployment: str, router: Routes) -> Iterator[Sample]:
     own = name, application, str(os.getpid()), actor_id()
     load, counts = router.load, router.counts
     yield Sample("serve_num_router_requests", (*own, ""), load["arrivals_total"])
+    yield Sample("serve_handle_request_counter", (own[2], name, "", application), load["arrivals_total"])
     yield Sample("serve_deployment_queued_queries", own, load["waiting"])
     yield Sample("serve_num_ongoing_requests_at_replicas", own, load["in_flight"])
     yield Sample("serve_request_router_fulfillment_time_ms", (name, actor_id(), application, handle_source()), counts.all_waits)
@@ -75,6 +77,37 @@ def of_replica(deployment: str, replica_id: str, server: Serves) -> Iterator[Sam
         for kind, count in errors.items():
             yield Sample("serve_deployment_error_counter", (*own, route, kind), count)
         yield Sample("serve_deployment_processing_latency_ms", (*own, route), counts.latency)
+    used = server.counts.utilization.percent(server.counts.all_latency.sum, server.max_ongoing_requests)
+    yield Sample("serve_replica_utilization_percent", own, used)
+    yield from _of_batches(own, server.counts)
+    yield from _of_models(own, server.counts.models)
+
+
+def _of_batches(own: tuple[str, ...], counts: ReplicaCounts) -> Iterator[Sample]:
+    for function, each in list(counts.batches.items()):
+        yield Sample("serve_batch_wait_time_ms", (*own, function), each.waits)
+        yield Sample("serve_batch_execution_time_ms", (*own, function), each.took)
+        yield Sample("serve_batch_utilization_percent", (*own, function), each.fills)
+        yield Sample("serve_actual_batch_size", (*own, function), each.sizes)
+        yield Sample("serve_batches_processed", (*own, function), each.sizes.count)
+    batches = sys.modules.get("executors.ray_gpu.requests.batches")
+    for function, waiting in batches.waiting_calls().items() if batches is not None else ():
+        yield Sample("serve_batch_queue_length", (*own, function), waiting)
+
+
+def _of_models(own: tuple[str, ...], counts: ModelCounts) -> Iterator[Sample]:
+    if not counts.asked:
+        return
+    yield Sample("serve_multiplexed_get_model_requests_counter", own, counts.asked)
+    yield Sample("serve_multiplexed_models_load_counter", own, counts.loads)
+    yield Sample("serve_multiplexed_models_unload_counter", own, counts.unloads)
+    yield Sample("serve_multiplexed_model_load_latency_ms", own, counts.loaded)
+    yield Sample("serve_multiplexed_model_unload_latency_ms", own, counts.unloaded)
+    multiplexing = sys.modules.get("executors.ray_gpu.requests.multiplexing")
+    model_ids = multiplexing.loaded_model_ids() if multiplexing is not None else ()
+    yield Sample("serve_num_multiplexed_models", own, len(model_ids))
+    for model_id in model_ids:
+        yield Sample("serve_registered_multiplexed_model_id", (*own, model_id), 1)
 
 
 def of_proxy(protocol: str, node_id: str, address: str, counts: ProxyCounts) -> Iterator[Sample]:

@@ -19,13 +19,12 @@ from typing import Any, NamedTuple
 import ray
 
 from executors.ray_gpu.metrics.catalogue import BY_NAME, COUNTER, HISTOGRAM
-from executors.ray_gpu.metrics.counts import LATENCY_MS, Latency
+from executors.ray_gpu.metrics.counts import Histogram
 
 LOG = logging.getLogger(__name__)
 
 EVERY_S = 5.0
 END_S = 2.0
-BOUNDS = (*(str(bound) for bound in LATENCY_MS), "+Inf")
 
 
 class Sample(NamedTuple):
@@ -38,7 +37,7 @@ class Sample(NamedTuple):
 
     name: str
     labels: tuple[str, ...]
-    value: float | Latency
+    value: float | Histogram
 
 
 Source = Callable[[Any], Iterable[Sample]]
@@ -92,18 +91,18 @@ class Publisher:
                 if asked.published.pop(key) and not is_anothers and not self._is_counter(key[0]):
                     self._say(*key, 0.0)
 
-    def _put(self, asked: _Asked, name: str, labels: tuple[str, ...], value: float | Latency) -> Iterable[Key]:
-        if not isinstance(value, Latency):
+    def _put(self, asked: _Asked, name: str, labels: tuple[str, ...], value: float | Histogram) -> Iterable[Key]:
+        if not isinstance(value, Histogram):
             self._set(asked, name, labels, value)
             return ((name, labels),)
-        counts, sum_ms = list(value.counts), value.sum_s * 1000.0
+        counts, sum_now = list(value.counts), value.published_sum
         total = 0
         keys: list[Key] = []
-        for bound, count in zip(BOUNDS, counts, strict=True):
+        for bound, count in zip((*map(str, value.bounds), "+Inf"), counts, strict=True):
             total += count
             keys.append((f"{name}_bucket", (*labels, bound)))
             self._set(asked, *keys[-1], total)
-        for part, number in (("sum", sum_ms), ("count", total)):
+        for part, number in (("sum", sum_now), ("count", total)):
             keys.append((f"{name}_{part}", labels))
             self._set(asked, *keys[-1], number)
         return keys

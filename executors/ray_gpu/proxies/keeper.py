@@ -14,6 +14,7 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from executors.ray_gpu import names
+from executors.ray_gpu.metrics.counts import LIFETIME_MS, Latency
 from executors.ray_gpu.os_processes import started_at
 from executors.ray_gpu.proxies.info import ProxyInfo
 from executors.ray_gpu.proxies.options import ProxyOptions
@@ -37,9 +38,16 @@ END_S = 5.0
 
 
 class ProxyKeeper:
-    """Keeps the proxies that the options ask for. Runs on the controller's event loop."""
+    """Keeps the proxies that the options ask for. Runs on the controller's event loop.
+
+    Attributes:
+        addresses: Of the nodes, by their ids.
+        ends: How long the proxies of a node have taken to end in order.
+    """
 
     def __init__(self, world: World) -> None:
+        self.addresses: dict[str, str] = {}
+        self.ends: dict[str, Latency] = {}
         self._world = world
         self._options: ProxyOptions | None = None
         self._keeping: dict[str, asyncio.Task[None]] = {}
@@ -117,6 +125,7 @@ class ProxyKeeper:
 
     async def _wanted(self) -> set[str]:
         nodes = await self._world.call(live_nodes)
+        self.addresses = {node_id: node.address for node_id, node in nodes.items()}
         assert self._options is not None, "somebody has asked for proxies"
         if self._options.http.location == "EveryNode":
             return set(nodes)
@@ -219,12 +228,14 @@ class ProxyKeeper:
             actor = await self._world.call(find_proxy, self._world.namespace, node_id)
         except ValueError:
             return
+        began = self._world.now()
         try:
             async with asyncio.timeout(self._end_s()):
                 await while_it_answers(actor, actor.drain.remote())
         except (RayError, TimeoutError, ProxySilentError) as error:
             LOG.info("the proxy on %s has not ended in order: %r", node_id[:8], error)
         await self._put_down(actor, None)
+        self.ends.setdefault(node_id, Latency(LIFETIME_MS)).add(self._world.now() - began)
 
     def _end_s(self) -> float:
         if self._options is None:

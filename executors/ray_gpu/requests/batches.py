@@ -12,15 +12,20 @@ of items whose callers have all gone away is closed.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, suppress
 from contextvars import Context
 from typing import Any, NamedTuple, Protocol
+from weakref import WeakSet
 
 import attrs
 
 from executors.ray_gpu.errors import InvalidDeploymentError, as_error
+from executors.ray_gpu.metrics.counts import counts_here
 from executors.ray_gpu.requests.request_context import RequestContext, enter, get_multiplexed_model_id
+
+_everywhere: "WeakSet[Batches]" = WeakSet()
 
 
 @attrs.define
@@ -144,6 +149,14 @@ class BatchItems:
             self.is_abandoned = True
 
 
+def waiting_calls() -> Counter[str]:
+    """How many calls wait for a batch in this process, by the name of the function."""
+    waiting = Counter[str]()
+    for each in tuple(_everywhere):
+        waiting[each.name] += each.waiting
+    return waiting
+
+
 class Batches:
     """The batches of one function on one event loop.
 
@@ -151,10 +164,12 @@ class Batches:
         function: Takes a list for each argument, and returns a list, or yields lists.
         options: As they are at the moment.
         loop: The one that all of it runs on.
+        name: Of the function, as metrics have it.
     """
 
-    def __init__(self, function: Callable[..., Any], options: BatchOptions, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, function: Callable[..., Any], options: BatchOptions, loop: asyncio.AbstractEventLoop, name: str) -> None:
         self.loop = loop
+        self.name = name
         self._function = function
         self._options = options
         self._line: list[BatchEntry] = []
@@ -163,6 +178,12 @@ class Batches:
         self._permits = asyncio.Semaphore(options.max_concurrent_batches)
         self._taker: asyncio.Task[None] | None = None
         self._running: set[asyncio.Task[None]] = set()
+        _everywhere.add(self)
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait in the line."""
+        return len(self._line)
 
     async def add(self, values: tuple[Any, ...], names: tuple[str, ...]) -> Any:
         """The result for one caller."""
@@ -259,6 +280,20 @@ class Batches:
         self._permits.release()
 
     async def _run(self, batch: list[BatchEntry]) -> None:
+        counts, began = counts_here().of_batches(self.name), self.loop.time()
+        counts.begin(self._size(batch), self._options.max_batch_size, began - batch[0].came_at)
+        try:
+            await self._answer(batch)
+        finally:
+            counts.took.add(self.loop.time() - began)
+
+    def _size(self, batch: list[BatchEntry]) -> int:
+        if self._options.batch_size_fn is not None:
+            with suppress(Exception):  # it was well with these and others
+                return self._options.batch_size_fn([each.values[0] for each in batch])
+        return len(batch)
+
+    async def _answer(self, batch: list[BatchEntry]) -> None:
         outcomes = [each.outcome for each in batch]
         lists = [list(column) for column in zip(*(each.values for each in batch), strict=True)]
         names = batch[0].names

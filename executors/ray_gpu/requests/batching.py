@@ -93,7 +93,7 @@ def _finder(
         kept: dict[str, Any] = args[0].__dict__
         batches = kept.get(own)
         if batches is None or batches.loop is not asyncio.get_running_loop():
-            batches = kept[own] = Batches(functools.partial(function, args[0]), options, asyncio.get_running_loop())
+            batches = kept[own] = _begun(functools.partial(function, args[0]), options, function.__name__)
         return batches, args[1:]
 
     return find
@@ -106,8 +106,12 @@ def batches_of_function(single_value: Callable[..., Any], function: Callable[...
     """The batches of a function that is no method: of this process, and not of the function, which may be pickled."""
     batches = _of_functions.get(single_value)
     if batches is None or batches.loop is not asyncio.get_running_loop():
-        batches = _of_functions[single_value] = Batches(function, options, asyncio.get_running_loop())
+        batches = _of_functions[single_value] = _begun(function, options, function.__name__)
     return batches
+
+
+def _begun(function: Callable[..., Any], options: BatchOptions, name: str) -> Batches:
+    return Batches(function, options, asyncio.get_running_loop(), name)
 
 
 def _arranger(

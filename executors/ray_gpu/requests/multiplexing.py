@@ -4,12 +4,14 @@ import asyncio
 import functools
 import inspect
 import itertools
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary, WeakMethod, WeakSet
 
 from executors.ray_gpu.errors import InvalidDeploymentError
+from executors.ray_gpu.metrics.counts import counts_here
 from executors.ray_gpu.user_code import finished
 
 _MARK = "_rankcore_multiplexed"
@@ -103,7 +105,7 @@ _on_change: list[WeakMethod[Callable[[], None]]] = []
 
 def loaded_model_ids() -> set[str]:
     """The ids of all models that this process has."""
-    return {model_id for models in _everywhere for model_id in models.ids}
+    return {model_id for models in tuple(_everywhere) for model_id in models.ids}
 
 
 def when_models_change(tell: Callable[[], None]) -> None:
@@ -135,13 +137,19 @@ class Models:
 
     async def get(self, model_id: str) -> Any:
         """A model; it is loaded where it is not there."""
+        counts = counts_here().models
+        counts.asked += 1
         if model_id not in self._models:
             async with self._changing:  # one after another: memory for two may not be there
                 if model_id not in self._models:
                     while len(self._models) >= self._count_max:
+                        counts.unloads, began = counts.unloads + 1, time.monotonic()
                         await _give_up(self._models.popitem(last=False)[1])
+                        counts.unloaded.add(time.monotonic() - began)
+                    counts.loads, began = counts.loads + 1, time.monotonic()
                     try:
                         self._models[model_id] = await self._load(model_id)
+                        counts.loaded.add(time.monotonic() - began)
                     finally:
                         _models_changed()
         self._models.move_to_end(model_id)

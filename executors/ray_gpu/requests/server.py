@@ -123,6 +123,7 @@ class CallServer:
         on_error: Called with whatever user code raises; None: nobody wants to know.
         dead_among: Says which processes are dead; see `actors`.
         counts: Of the calls that have ended.
+        max_ongoing_requests: How many are taken at once.
     """
 
     def __init__(self, user: UserCode, socket_path: str, max_ongoing_requests: int) -> None:
@@ -132,7 +133,7 @@ class CallServer:
         self.dead_among = dead_among
         self.counts = ReplicaCounts()
         self._user = user
-        self._limit = max_ongoing_requests
+        self.max_ongoing_requests = max_ongoing_requests
         self._granting: Granting | None = None
         self._socket_path = socket_path
         self._connections: dict[str, Connection] = {}
@@ -145,7 +146,9 @@ class CallServer:
 
     async def listen(self) -> None:
         """Open the socket, if there is to be one; only this user's processes may connect."""
-        self._granting = Granting(self._limit)  # which imports the core's part of it, for which the first caller would wait
+        self._granting = Granting(
+            self.max_ongoing_requests
+        )  # which imports the core's part of it, for which the first caller would wait
         if self._socket_path:
             loop, opened = asyncio.get_running_loop(), bound(Path(self._socket_path))
             self._server = await loop.create_unix_server(lambda: SocketEnd(self), sock=opened, backlog=512)
@@ -220,7 +223,7 @@ class CallServer:
     def granting(self) -> Granting:
         """How many calls of each caller are taken at once."""
         if self._granting is None:
-            self._granting = Granting(self._limit)
+            self._granting = Granting(self.max_ongoing_requests)
         return self._granting
 
     def left(self, connection: Connection) -> None:
@@ -313,7 +316,7 @@ class CallServer:
 
     def limit(self, max_ongoing_requests: int) -> None:
         """Take so many calls at once from now on."""
-        self._limit = max_ongoing_requests
+        self.max_ongoing_requests = max_ongoing_requests
         if self._granting is not None:
             self._granting.limit(max_ongoing_requests)
 
@@ -364,7 +367,7 @@ class CallServer:
             if ended is OK and method != HTTP and self._user.access_log is None:
                 latency = self.counts.by_handle.latency
                 latency.counts[bisect_left(BOUNDS_S, latency_s)] += 1
-                latency.sum_s += latency_s
+                latency.sum += latency_s
             else:
                 self._note(running, method, arguments, about, ended, latency_s)
             if span is not None:
