@@ -95,6 +95,9 @@ def type_in(monkeypatch):
 
     controller = run(begin())
     monkeypatch.setattr(connection, "running", lambda *_: controller)
+    monkeypatch.setattr(connection, "connect", lambda **_: None)
+    monkeypatch.setattr(connection, "is_there", lambda _: True)
+    monkeypatch.setattr(connection, "default_namespace", lambda: "rankcore")
     for module in (api, changing):
         monkeypatch.setattr(module, "ask", lambda actor, method, *args, **_: run(getattr(actor, method)(*args)))
 
