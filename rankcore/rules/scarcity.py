@@ -63,11 +63,9 @@ def relieve(draft: Draft) -> None:
             slots.open_slot(draft, draft.taken.lowest_free())  # 4
             continue
         lacking = draft.ready if packs else draft.roomless
-        if not lacking.size:
+        if not lacking.size or (lacking.lowest() >= places and draft.taken.lowest_free() >= places):
             return
         rank = lacking.lowest()  # 1
-        if rank >= places and draft.taken.lowest_free() >= places:
-            return
         slot = draft.slots[rank]
         holder = draft.replicas[slot.holder] if slot.holder is not None else None
         starved_at = slots.roomless_since(slot, holder) + after_s

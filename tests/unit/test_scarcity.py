@@ -428,6 +428,18 @@ def test_a_rank_that_a_lower_target_has_left_without_a_slot_is_waited_for_by_who
     assert (d.status, sorted(d.ranks.values()), len(moves(d))) == (DeploymentStatus.HEALTHY, [0, 1, 2], 1)
 
 
+def test_nobody_is_moved_into_a_rank_without_a_slot_while_nothing_is_said_of_room() -> None:
+    d = Deployment.running(4, scarcity_after_s=60.0)
+    d.die("llm#1.2")
+    d.stop_by_name("llm#1.0")
+    d.resize(3)
+    d.stopped("llm#1.0")
+    d.wait(120.0)
+    assert moves(d) == []
+    d.settle()
+    assert (d.status, sorted(d.ranks.values())) == (DeploymentStatus.HEALTHY, [0, 1, 2])
+
+
 def test_it_is_waited_for_as_well_where_another_runs_beyond_the_world_size() -> None:
     d = Deployment.running(4, scarcity_after_s=60.0)
     lose(d, 2)
