@@ -344,7 +344,7 @@ def test_a_folder_of_the_users_that_is_called_as_our_package_does_not_keep_repli
         (["models:app", "--journal", "nowhere/run.jsonl"], "nowhere/run.jsonl cannot be written: No such file or directory"),
         (["models:app", "--journal", "models.py"], "models.py:1: not a line of a journal"),
         (["models:composed"], "needs --executor ray"),
-        (["models:app", "--detach"], "--detach and --replace are for --executor ray"),
+        (["models:app", "--detach"], "--non-blocking and --replace are for --executor ray"),
         (["models:nothing"], "models has no 'nothing'"),
         (["models:app", "--executor", "cloud"], "'cloud' is not one of 'ray', 'local'"),
     ],
