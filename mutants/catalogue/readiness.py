@@ -43,7 +43,8 @@ READINESS = (
         "V16",
         "an update replaces who serves nobody only while enough others are available",
         "rankcore/rules/roll.py",
-        '    if draft.unready:\n        _replace_at_no_cost(draft, draft.those(draft.unready), "it is unready, and costs nothing")\n',
+        "    if draft.unready:\n"
+        '        _replace_at_no_cost(draft, draft.those(draft.unready), "it is unready, and costs nothing")\n',
         "",
     ),
     Mutant(
