@@ -235,10 +235,10 @@ def test_traces_are_as_the_tracing_config_of_the_start_says_and_user_code_adds_i
         handle = serve.run(Traced.bind(), name="traced")
         on_loop = handle.remote("on the loop").result(timeout_s=ANSWER_S)
         on_thread = handle.on_a_thread.remote("on a thread").result(timeout_s=ANSWER_S)
-        text = eventually(lambda: "on a thread" in written() and written(), "the spans are written")
         for trace_id, name in ((on_loop, "on the loop"), (on_thread, "on a thread")):
-            assert f'"name": "{name}"' in text
-            assert text.count(f'"trace_id": "0x{trace_id}"') >= 2, "that of the call, and the user's below it"
+            span = f'"trace_id": "0x{trace_id}"'
+            eventually(lambda span=span: written().count(span) >= 2, "that of the call, and the user's below it")
+            assert f'"name": "{name}"' in written()
         assert serve.config_in_force()["tracing_config"] == attrs.asdict(config)
         serve.delete("traced")
         serve.start(tracing_config={"enabled": False})
