@@ -6,13 +6,13 @@ asked for, its environment says it. Replica processes import this: it needs noth
 
 import json
 import os
-from collections.abc import Mapping
 from typing import Any
 
 import attrs
 from ray.experimental import internal_kv
 
 from executors.ray_gpu import names
+from executors.ray_gpu.config_objects import config_of
 from executors.ray_gpu.errors import InvalidDeploymentError
 
 VARIABLE = "RANKCORE_TRACING_EXPORTER_IMPORT_PATH"
@@ -60,21 +60,8 @@ class TracingConfig:
 
 
 def tracing_config_of(given: object) -> TracingConfig | None:
-    """What a user gives: a `TracingConfig`, ours or Ray Serve's, or a mapping of its fields; None stays None.
-
-    Raises:
-        InvalidDeploymentError: It is none of these, or has a field that there is not; says which there are.
-    """
-    if given is None or isinstance(given, TracingConfig):
-        return given
-    dump = getattr(given, "model_dump", None)  # Ray Serve's is a pydantic model
-    fields = dump() if callable(dump) else given
-    there_are = [field.name for field in attrs.fields(TracingConfig)]
-    if not isinstance(fields, Mapping):
-        raise InvalidDeploymentError(f"tracing_config must be a TracingConfig or a dict of its fields, got {given!r:.80}")
-    if unknown := [name for name in fields if name not in there_are]:
-        raise InvalidDeploymentError(f"tracing_config has no {unknown[0]!r:.80}; there are: {', '.join(there_are)}")
-    return TracingConfig(**fields)
+    """What a user gives, as `config_of` takes it."""
+    return config_of(TracingConfig, "tracing_config", given)
 
 
 def of_environment() -> TracingConfig | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 
+from executors.ray_gpu.config_objects import config_of
 from executors.ray_gpu.errors import InvalidDeploymentError
 
 TEXT, JSON = "TEXT", "JSON"
@@ -79,22 +80,8 @@ UNASKED = LoggingConfig(enable_access_log=False)
 
 
 def logging_config_of(given: object) -> LoggingConfig | None:
-    """What a user gives: a `LoggingConfig`, ours or Ray Serve's, or a mapping of its fields; None stays None.
-
-    Raises:
-        InvalidDeploymentError: It is none of these, or has a field that there is not; says which there are.
-    """
-    if given is None or isinstance(given, LoggingConfig):
-        return given
-    dump = getattr(given, "model_dump", None)  # Ray Serve's is a pydantic model
-    fields = dump() if callable(dump) else given
-    there_are = [field.name for field in attrs.fields(LoggingConfig)]
-    if not isinstance(fields, Mapping):
-        raise InvalidDeploymentError(f"logging_config must be a LoggingConfig or a dict of its fields, got {given!r:.80}")
-    unknown = [name for name in fields if name not in there_are]
-    if unknown:
-        raise InvalidDeploymentError(f"logging_config has no {unknown[0]!r:.80}; there are: {', '.join(there_are)}")
-    return LoggingConfig(**fields)
+    """What a user gives, as `config_of` takes it."""
+    return config_of(LoggingConfig, "logging_config", given)
 
 
 def as_plain(config: LoggingConfig | None) -> dict[str, Any] | None:
