@@ -221,9 +221,11 @@ def test_traces_are_as_the_tracing_config_of_the_start_says_and_user_code_adds_i
     pytest.importorskip("opentelemetry.sdk", reason="the SDK of OpenTelemetry is not installed: pip install opentelemetry-sdk")
     import ray
 
+    from executors.ray_gpu.requests.tracing import trace_as
     from executors.ray_gpu.schema import TracingConfig
     from tests.ray_apps import Traced
 
+    trace_as(TracingConfig(enabled=False), "driver")  # what calls has no spans, which those of replicas are not to need
     folder = Path(ray._private.worker._global_node.get_logs_dir_path()) / "rankcore" / "spans"
 
     def written():
@@ -246,6 +248,7 @@ def test_traces_are_as_the_tracing_config_of_the_start_says_and_user_code_adds_i
         off = serve.run(Traced.bind(), name="traced").remote("unseen").result(timeout_s=ANSWER_S)
         assert (off, written()) == ("0" * 32, before)
     finally:
+        trace_as(None, "")
         serve.shutdown()
 
 

@@ -338,7 +338,7 @@ class CallServer:
     ) -> None:
         """Run a call, and say there what it comes to."""
         ended = OK
-        span = self._span(method, about) if about.trace else None
+        span = self._span(method, about)
         try:
             if about.request_id or about.model_id:
                 enter(RequestContext(about.request_id, about.model_id))
