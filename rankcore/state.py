@@ -163,6 +163,7 @@ class Slot(Struct, frozen=True, gc=False):
         failures: Ends in a row by their own fault of replicas of `failed_build`.
         failed_build: What failed.
         retry_at: Not to be started again before this time.
+        served_s: For how long those were ready that the slot was given up with since; see `slots.close_slot`.
         unplaced_at: When its last holder that had a place left it, or it was opened; counts while nobody in it has one.
     """
 
@@ -172,6 +173,7 @@ class Slot(Struct, frozen=True, gc=False):
     failed_build: tuple[str, str] | None = None
     retry_at: float = 0.0
     unplaced_at: float = 0.0
+    served_s: float = 0.0
 
 
 class Node(Struct, frozen=True, gc=False):
@@ -358,6 +360,7 @@ class TableFields(Struct, gc=False):
         progress_at: When the update under way has last made progress; None: none is, or it has no deadline (V9).
         stalled_since: Since when that is too long ago; None: it is not.
         early: How many of those that are on the routes do not run yet: they are prepared, or told their first ranks (V3).
+        former: What was counted in slots that are given up, by global rank: they go on with it when they are opened again.
     """
 
     replicas: PMap[ReplicaId, Replica] = EMPTY
@@ -403,6 +406,7 @@ class TableFields(Struct, gc=False):
     progress_at: float | None = None
     stalled_since: float | None = None
     early: int = 0
+    former: PMap[int, Slot] = EMPTY
 
 
 # mypy takes a struct for a dataclass, which could not freeze what it inherits; msgspec can.

@@ -9,7 +9,7 @@ from rankcore.book.nodes import GLOBAL, beliefs
 from rankcore.commands import Command
 from rankcore.draft import Draft
 from rankcore.lifecycle import REPLICA_MOVES, Loss
-from rankcore.state import Replica, Unready, without
+from rankcore.state import Replica, Slot, Unready, without
 from rankcore.timers import Sent
 from rankcore.values import PREPARED, RELEASE, REQUESTED, ReplicaId
 
@@ -199,13 +199,18 @@ def move_slot(draft: Draft, holder: Replica, rank: int) -> Replica:
     assert before is not None, f"{holder.replica_id} is to move, and holds no slot"
     slots.open_slot(draft, rank)
     exchange(draft, before, rank)
-    slot = draft.slots[before]
+    slot, opened = draft.slots[before], draft.slots[rank]
+    # What was counted in this rank before it was given up goes to the one that is given up now.
+    draft.slots = draft.slots.set(before, _with_failures_of(opened, slot)).set(rank, _with_failures_of(slot, opened))
     slots.close_slot(draft, before)
-    failures = {name: getattr(slot, name) for name in ("failures", "failed_build", "retry_at")}
-    draft.slots = draft.slots.set(rank, replace(draft.slots[rank], **failures))
     if slot.retry_at > draft.clock:
         slots.back_off(draft, rank, slot.retry_at - draft.clock, slot.retry_at)
     return draft.replicas[holder.replica_id]
+
+
+def _with_failures_of(other: Slot, slot: Slot) -> Slot:
+    counted = other.failures, other.failed_build, other.retry_at
+    return Slot(slot.holder, slot.successor, *counted, slot.unplaced_at, other.served_s)
 
 
 def exchange(draft: Draft, *pair: int) -> None:

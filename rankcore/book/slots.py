@@ -16,6 +16,8 @@ RANKLESS = frozenset({REQUESTED, PLACED, PREPARING, PREPARED})
 UNSTARTED = RANKLESS | {STARTING}
 INITIALISABLE = frozenset({PLACED, PREPARED})
 RUNNING = frozenset({ReplicaState.RUNNING, ReplicaState.RECONFIGURING})
+SERVED_S = 60.0
+"""What was counted in a slot is over once those it was given up with were ready for so long, all together."""
 Change = Callable[[RankSet, int], RankSet]
 
 
@@ -61,8 +63,15 @@ def roomless_since(slot: Slot, holder: Replica | None) -> float:
 
 def has_served_long(draft: Draft, replica: Replica) -> bool:
     """Whether a replica has been ready on its build for `stable_after_s`: what its slot has counted before it is over."""
-    until = draft.clock if replica.unready is None else replica.unready.since
-    return replica.ready_at is not None and replica.ready_at + draft.spec.stable_after_s <= until
+    return replica.ready_at is not None and replica.ready_at + draft.spec.stable_after_s <= _ready_until(draft, replica)
+
+
+def _ready_until(draft: Draft, replica: Replica) -> float:
+    return draft.clock if replica.unready is None else replica.unready.since
+
+
+def _ready_for_s(draft: Draft, replica: Replica) -> float:
+    return _ready_until(draft, replica) - replica.ready_at if replica.ready_at is not None else 0.0
 
 
 def forget_failures_before(draft: Draft, holder: Replica) -> None:
@@ -74,24 +83,51 @@ def forget_failures_before(draft: Draft, holder: Replica) -> None:
 
 
 def open_slot(draft: Draft, rank: int, *, ready: bool = True) -> None:
-    """Keep this rank taken from now on, for whoever will fill it. It has no holder yet, and may be started, if it is ready."""
-    draft.slots = draft.slots.set(rank, Slot(unplaced_at=draft.clock))
-    draft.taken = draft.taken.add(rank)
+    """Keep this rank taken from now on, for whoever will fill it. It has no holder yet, and may be started, if it is ready.
+
+    What was counted in it before it was given up goes on: it may rest.
+    """
+    _open(draft, rank, None)
     draft.vacant = draft.vacant.add(rank)
-    if ready:
+    if ready and not (draft.slots[rank].failures and is_resting(draft, rank)):
         draft.ready = draft.ready.add(rank)
+
+
+def _open(draft: Draft, rank: int, holder: ReplicaId | None) -> None:
+    former = draft.former.get(rank) if draft.former else None
+    if former is None:
+        slot = Slot(holder, unplaced_at=draft.clock)
+    else:
+        draft.former = draft.former.delete(rank)
+        slot = replace(former, holder=holder, unplaced_at=draft.clock)
+        if former.retry_at > draft.clock:
+            back_off(draft, rank, former.retry_at - draft.clock, former.retry_at)
+    draft.slots = draft.slots.set(rank, slot)
+    draft.taken = draft.taken.add(rank)
+
+
+def would_rest(draft: Draft, rank: int) -> bool:
+    """Whether a slot that is not open would rest if it were: it was given up while it did."""
+    former = draft.former.get(rank) if draft.former else None
+    return former is not None and former.retry_at > draft.clock and former.failed_build == draft.recipe_of(rank).build
 
 
 def open_held(draft: Draft, rank: int, replica: Replica) -> None:
     """Keep this rank taken from now on, held from the beginning by this replica, whose `slot` says so already."""
-    draft.slots = draft.slots.set(rank, Slot(replica.replica_id, unplaced_at=draft.clock))
-    draft.taken = draft.taken.add(rank)
+    _open(draft, rank, replica.replica_id)
     note_holder(draft, rank, replica)
 
 
 def close_slot(draft: Draft, rank: int) -> None:
-    """Stop keeping this rank. Its holder, if any, has to be told to leave, or seated elsewhere, by the caller."""
+    """Stop keeping this rank. Its holder, if any, has to be told to leave, or seated elsewhere, by the caller.
+
+    What is counted in it stays, for when it is opened again: else a deployment that is scaled to nothing and back would start
+    what fails at once, and never give it up. Nobody who is scaled away with each lull is ever ready for `stable_after_s`: so
+    here those times add up, and `SERVED_S` of them are enough.
+    """
     slot = draft.slots[rank]
+    if slot.failures:
+        _remember(draft, rank, slot)
     if slot.holder is not None:
         forget_holder(draft, rank, holder_of(draft, rank))
     draft.vacant = draft.vacant.discard(rank)
@@ -101,11 +137,25 @@ def close_slot(draft: Draft, rank: int) -> None:
     draft.taken = draft.taken.discard(rank)
 
 
+def _remember(draft: Draft, rank: int, slot: Slot) -> None:
+    holder = draft.replicas[slot.holder] if slot.holder is not None else None
+    served_s = slot.served_s
+    if holder is not None and holder.build == slot.failed_build:
+        served_s += _ready_for_s(draft, holder)
+    if served_s < min(SERVED_S, draft.spec.stable_after_s):
+        kept = Slot(failures=slot.failures, failed_build=slot.failed_build, retry_at=slot.retry_at, served_s=served_s)
+        draft.former = draft.former.set(rank, kept)
+
+
 def seat(draft: Draft, rank: int, replica: Replica) -> None:
     """Let this replica, whose `slot` says so already, hold a vacant slot."""
     slot = draft.slots[rank]
     draft.slots = draft.slots.set(
-        rank, Slot(replica.replica_id, slot.successor, slot.failures, slot.failed_build, slot.retry_at, slot.unplaced_at)
+        rank,
+        Slot(
+            *(replica.replica_id, slot.successor, slot.failures, slot.failed_build, slot.retry_at, slot.unplaced_at),
+            slot.served_s,
+        ),
     )
     draft.vacant = draft.vacant.discard(rank)
     draft.ready = draft.ready.discard(rank)
@@ -116,7 +166,8 @@ def unseat(draft: Draft, rank: int, holder: Replica) -> None:
     """Vacate a slot and keep its rank (R6). It may be started again at once or, when it is resting, once it is woken."""
     slot = draft.slots[rank]
     at = slot.unplaced_at if holder.state is REQUESTED else draft.clock
-    draft.slots = draft.slots.set(rank, Slot(None, slot.successor, slot.failures, slot.failed_build, slot.retry_at, at))
+    counted = slot.failures, slot.failed_build, slot.retry_at
+    draft.slots = draft.slots.set(rank, Slot(None, slot.successor, *counted, at, slot.served_s))
     forget_holder(draft, rank, holder)
     draft.vacant = draft.vacant.add(rank)
     if not is_resting(draft, rank):

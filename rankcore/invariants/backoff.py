@@ -1,6 +1,7 @@
 """Failures are counted and waited for, worked out once more from the two states and the event (2.3, V8)."""
 
 from collections.abc import Iterable
+from operator import itemgetter
 
 from rankcore.commands import KillReplica, StartReplica
 from rankcore.draft import Step
@@ -17,7 +18,7 @@ from rankcore.events import (
 from rankcore.kernel import Violation
 from rankcore.notes import NoteKind
 from rankcore.spec import DeploymentSpec
-from rankcore.state import DeploymentState, Replica
+from rankcore.state import DeploymentState, Replica, Slot
 from rankcore.values import DEPLOY_FAILED, DRAINING, FAILED, PREPARING
 
 OWN_FAULTS: frozenset[type[Event]] = frozenset(
@@ -80,7 +81,7 @@ def check_nobody_starts_early(before: DeploymentState, event: Event, step: Step)
     for command in step.commands:
         if type(command) is not StartReplica or command.replica_id in before.replicas:
             continue
-        slot = before.tables.slots.get(command.rank)
+        slot = before.tables.slots.get(command.rank) or before.tables.former.get(command.rank)
         failed = getattr(event, "replica_id", "") if type(event) in OWN_FAULTS else ""
         if slot is not None and failed in (slot.holder, slot.successor):
             slot = step.state.tables.slots.get(command.rank)  # it counts the last build that has failed in it, and no other
@@ -94,6 +95,31 @@ def check_nobody_starts_early(before: DeploymentState, event: Event, step: Step)
         wanted = previous if previous is not None and command.rank < step.state.kept_below else recipe
         if slot is not None and slot.failed_build == wanted.build and slot.retry_at > step.state.clock:
             yield Violation("2.3", f"rank {command.rank} is started at {step.state.clock:g}, and rests until {slot.retry_at:g}")
+
+
+def check_counts_outlive_slots(before: DeploymentState, event: Event, step: Step) -> Iterable[Violation]:
+    """2.3: what was counted in a slot that is given up is kept until it is opened again, unless it is served off."""
+    old, new = before.tables, step.state.tables
+    if len(old.slots) <= len(new.slots) and old.former is new.former:
+        return  # no slot was given up, and none of those that were is opened
+    if type(event) is RetryRequested or before.spec.placement != step.state.spec.placement:
+        return
+    given_up = [(rank, slot) for rank, slot in old.slots.items() if slot.failures and rank not in new.slots]
+    kept = [each for tables in (new.slots, new.former) for _, each in tables.items() if each.failures]
+    for rank, slot in sorted([*given_up, *old.former.items()], key=itemgetter(0)):
+        now_there = new.slots.get(rank) or new.former.get(rank)
+        goes_on = any(each.failed_build == slot.failed_build and each.failures >= slot.failures for each in kept)
+        goes_on = goes_on or (now_there is not None and now_there.failed_build not in (None, slot.failed_build))
+        if not goes_on and not _is_served_off(before, slot, step.state.clock):
+            text = f"rank {rank} was given up with {slot.failures} failures of {slot.failed_build}, which nobody knows any more"
+            yield Violation("2.3", text)
+
+
+def _is_served_off(before: DeploymentState, slot: Slot, now: float) -> bool:
+    """Whether those who held a slot were ready for long enough, all together."""
+    holder = before.replicas.get(slot.holder or "")
+    ready_at = holder.ready_at if holder is not None else None
+    return slot.served_s + (now - ready_at if ready_at is not None else 0.0) >= min(60.0, before.spec.stable_after_s)
 
 
 def _recipe(state: DeploymentState) -> DeploymentSpec | None:

@@ -63,7 +63,9 @@ def count_failure(draft: Draft, replica: Replica, because: str) -> None:
     was_ready = replica.ready_at is not None
     wait_s = backoff_s(draft.spec, failures, was_ready=was_ready)
     retry_at = draft.clock + wait_s
-    draft.slots = draft.slots.set(replica.slot, replace(slot, failures=failures, failed_build=build, retry_at=retry_at))
+    draft.slots = draft.slots.set(
+        replica.slot, replace(slot, failures=failures, failed_build=build, retry_at=retry_at, served_s=0.0)
+    )
     if wait_s:
         slots.back_off(draft, replica.slot, wait_s, retry_at)
         kind = NoteKind.BACKED_OFF if was_ready else NoteKind.START_FAILED

@@ -105,7 +105,7 @@ def _start_newcomers(draft: Draft) -> None:
         if rank >= target or not has_room(draft):
             break
         missing -= 1
-        if _is_held_back(draft, rank):
+        if _is_held_back(draft, rank) or slots.would_rest(draft, rank):
             slots.open_slot(draft, rank, ready=False)
             continue
         replica = start(draft, rank, draft.recipe_of(rank))

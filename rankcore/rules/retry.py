@@ -5,10 +5,13 @@ deployment, and would wait for a back-off of a minute, or for ever. What was cou
 waits longer. Where the build was given up the counts begin anew, as for another build, and the deployment is UPDATING.
 """
 
+from itertools import chain
+
 from msgspec.structs import replace
 
 from rankcore.draft import Draft
 from rankcore.events import RetryRequested
+from rankcore.frozen import EMPTY
 from rankcore.lifecycle import Milestone
 from rankcore.notes import LATE, NoteKind
 from rankcore.rules.configure import change_build
@@ -24,7 +27,8 @@ def on_retry_requested(draft: Draft, event: RetryRequested) -> None:
     elif draft.status is DEPLOY_FAILED:
         _try_again(draft)
     else:
-        resting = [rank for rank, slot in sorted(draft.slots.items()) if slot.retry_at > draft.clock]
+        known = chain(draft.slots.items(), draft.former.items())
+        resting = sorted({rank for rank, slot in known if slot.retry_at > draft.clock})
         for rank in event.ranks or resting:
             _end_back_off(draft, rank)
 
@@ -32,6 +36,7 @@ def on_retry_requested(draft: Draft, event: RetryRequested) -> None:
 def _try_again(draft: Draft) -> None:
     for rank, slot in sorted(draft.slots.items()):
         draft.slots = draft.slots.set(rank, replace(slot, failures=0, failed_build=None, retry_at=0.0))
+    draft.former = EMPTY
     draft.reach(Milestone.VERSION_CHANGED, f"version {draft.spec.version!r} is tried again")
     change_build(draft, draft.spec)
     draft.progressed = True
@@ -40,11 +45,15 @@ def _try_again(draft: Draft) -> None:
 
 def _end_back_off(draft: Draft, rank: int) -> None:
     slot = draft.slots.get(rank)
-    if slot is None or slot.retry_at <= draft.clock:
+    known = slot or draft.former.get(rank)
+    if known is None or known.retry_at <= draft.clock:
         draft.note(LATE, RULE, because=f"RetryRequested of rank {rank}, which does not rest", rank=rank)
         return
-    draft.slots = draft.slots.set(rank, replace(slot, retry_at=draft.clock))
-    if slot.holder is None:
-        draft.ready = draft.ready.add(rank)
-    because = f"its back-off ends {slot.retry_at - draft.clock:g} s early"
+    if slot is None:
+        draft.former = draft.former.set(rank, replace(known, retry_at=draft.clock))
+    else:
+        draft.slots = draft.slots.set(rank, replace(slot, retry_at=draft.clock))
+        if slot.holder is None:
+            draft.ready = draft.ready.add(rank)
+    because = f"its back-off ends {known.retry_at - draft.clock:g} s early"
     draft.note(NoteKind.RETRIED, RULE, because=because, rank=rank)

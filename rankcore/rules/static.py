@@ -146,6 +146,7 @@ def change_placement(draft: Draft, old: DeploymentSpec) -> None:
     for rank in sorted(rank for rank, slot in draft.slots.items() if slot.failures):
         if old.place_of(rank) != draft.spec.place_of(rank):
             draft.slots = draft.slots.set(rank, replace(draft.slots[rank], failures=0, failed_build=None, retry_at=0.0))
+    draft.former = EMPTY
     follow(draft, failed)
     if draft.status is not DeploymentStatus.RECOVERING:
         draft.reach(Milestone.PLACEMENT_CHANGED, "replicas belong elsewhere")

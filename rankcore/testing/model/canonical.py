@@ -170,6 +170,10 @@ class _CanonicalReader:
             early: object = rank in tables.rollout.stoppable if slot.successor is not None else rank in tables.ready
             early = (early, rank in tables.rollout.unwanted)
             slots.append((rank, holder, successor, slot.failures, slot.failed_build, wait, early, self.lacking(rank, slot)))
+        former = [
+            (rank, slot.failures, slot.failed_build, max(0, int(slot.retry_at) - int(state.clock)))
+            for rank, slot in sorted(tables.former.items())
+        ]
         nodes = []
         for node_id in self.names.book.nodes:
             node = tables.nodes[node_id]
@@ -200,6 +204,7 @@ class _CanonicalReader:
             ),
             replicas,
             slots,
+            former,
             nodes,
             self.bundles(),
             self.evictions(),

@@ -7,6 +7,7 @@ a budget.
 """
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 from math import floor
 from typing import TypeAlias
 
@@ -171,7 +172,8 @@ def _wishes(world: RankWorld) -> Iterator[Move]:
         for index, placement in enumerate(world.bounds.placements):
             if placement != state.spec.static_placement:
                 yield Move("place", index, costs="mappings")
-    rests = any(slot.retry_at > state.clock for _, slot in state.tables.slots.items())
+    known = chain(state.tables.slots.items(), state.tables.former.items())
+    rests = any(slot.retry_at > state.clock for _, slot in known)
     if (state.status is DEPLOY_FAILED or rests) and _may(world, "retries"):  # else it changes nothing
         yield Move("retry", costs="retries")
     if state.status is DEPLOY_FAILED and _may(world, "trials"):  # else it changes nothing

@@ -1,0 +1,178 @@
+"""Section 2.3: what was counted in a slot that is scaled away goes on when its rank comes back; `rankcore/book/slots.py`."""
+
+import pytest
+
+from rankcore import DeploymentStatus, NoteKind
+from rankcore.commands import StartReplica
+from rankcore.events import ReplicasLeave, RetryRequested
+from rankcore.progress import progress_of
+from rankcore.state import Slot
+from tests.scripted import Deployment
+
+
+def started(d: Deployment) -> list[StartReplica]:
+    """Without repeats."""
+    return list(dict.fromkeys(d.sent(StartReplica)))
+
+
+def fail_newest(d: Deployment) -> None:
+    d.start_fails(started(d)[-1].replica_id)
+
+
+def counted(d: Deployment, rank: int = 0) -> int:
+    slot = d.state.tables.slots.get(rank) or d.state.tables.former.get(rank, Slot())
+    return slot.failures
+
+
+def test_what_fails_is_given_up_however_often_it_is_scaled_to_nothing_and_back() -> None:
+    d = Deployment(1, max_start_failures=3)
+    for _ in range(3):
+        fail_newest(d)
+        d.resize(0)
+        d.resize(1)
+        d.wait(10.0)
+    assert d.status is DeploymentStatus.DEPLOY_FAILED
+    assert len(started(d)) == 3
+
+
+def test_a_deployment_that_is_scaled_to_nothing_and_back_waits_as_one_that_is_not() -> None:
+    d = Deployment(1, max_start_failures=10, start_backoff_s=2.0)
+    started_at = [0.0]
+    for _ in range(4):
+        fail_newest(d)
+        d.resize(0)
+        d.wait(0.5)
+        d.resize(1)
+        while len(started(d)) == len(started_at):
+            d.wait(0.5)
+        started_at.append(d.now)
+    assert started_at == [0.0, 2.0, 6.0, 14.0, 30.0]
+    assert len(started(d)) == 5
+
+
+def test_while_it_waits_the_status_says_what_for() -> None:
+    d = Deployment(2, max_start_failures=10, start_backoff_s=4.0)
+    d.settle()
+    for _ in range(2):
+        d.die(d.state.holder_of(1))
+        d.settle()
+    d.resize(1)
+    d.wait(1.0)
+    d.resize(2)
+    assert "rank 1 rests after 2 failures, next start in 3 s" in progress_of(d.state).because
+    d.wait(3.0)
+    assert d.state.holder_of(1) is not None
+
+
+def test_each_rank_comes_back_with_what_was_counted_in_it() -> None:
+    d = Deployment.running(3)
+    d.die("llm#1.2")
+    fail_newest(d)
+    d.resize(0)
+    d.settle()
+    starts = len(started(d))
+    d.resize(4)
+    assert [start.rank for start in started(d)[starts:]] == [0, 1, 3]
+    assert [counted(d, rank) for rank in range(4)] == [0, 0, 2, 0]
+
+
+def test_another_build_is_started_at_once_in_a_rank_that_comes_back() -> None:
+    d = Deployment(1, start_backoff_s=30.0)
+    fail_newest(d)
+    d.resize(0)
+    starts = len(started(d))
+    d.change(target_replicas=1, version="2")
+    assert len(started(d)) == starts + 1
+    assert counted(d) == 1
+
+
+def test_replicas_that_leave_for_good_take_nothing_of_what_was_counted_along() -> None:
+    d = Deployment.running(1)
+    for _ in range(2):
+        d.die(d.state.holder_of(0))
+        d.wait(2.0)
+        d.settle()
+    d.send(ReplicasLeave(replica_ids=(d.state.holder_of(0),), at=d.now))
+    d.settle()
+    assert not d.state.tables.slots
+    d.resize(1)
+    assert counted(d) == 2
+
+
+@pytest.mark.parametrize(("each_s", "tenures"), [(25.0, 3), (60.0, 1)])
+def test_those_who_are_scaled_away_serve_off_what_was_counted_together(each_s: float, tenures: int) -> None:
+    d = Deployment(1, start_backoff_s=1.0)
+    fail_newest(d)
+    d.wait(1.0)
+    for left in range(tenures, 0, -1):
+        assert counted(d) == 1, left
+        d.settle()
+        d.wait(each_s)
+        d.resize(0)
+        d.settle()
+        d.resize(1)
+    assert counted(d) == 0
+
+
+def test_a_failure_begins_the_time_that_is_served_off_anew() -> None:
+    d = Deployment(1, start_backoff_s=1.0)
+    fail_newest(d)
+    d.wait(1.0)
+    for _ in range(2):
+        d.settle()
+        d.wait(50.0)
+        d.resize(0)
+        d.settle()
+        d.resize(1)
+        fail_newest(d)
+        d.wait(4.0)
+    assert counted(d) == 3
+
+
+def test_who_runs_another_build_than_what_failed_serves_nothing_off() -> None:
+    d = Deployment.running(1, max_start_failures=1)
+    d.change(version="2")
+    d.settle(except_for=[])
+    d.resize(0)
+    d.settle()
+    assert not d.state.tables.former
+
+
+def test_a_retry_ends_the_rest_of_a_rank_that_is_scaled_away_too() -> None:
+    d = Deployment(1, start_backoff_s=30.0)
+    fail_newest(d)
+    d.resize(0)
+    d.send(RetryRequested(at=d.now))
+    assert [note.rank for note in d.noted(NoteKind.RETRIED)] == [0]
+    starts = len(started(d))
+    d.resize(1)
+    assert len(started(d)) == starts + 1
+    assert counted(d) == 1
+
+
+def test_a_retry_of_what_was_given_up_forgives_ranks_that_are_scaled_away_too() -> None:
+    d = Deployment(1, max_start_failures=2, start_backoff_s=1.0)
+    for _ in range(2):
+        fail_newest(d)
+        d.wait(1.0)
+    assert d.status is DeploymentStatus.DEPLOY_FAILED
+    d.resize(0)
+    assert counted(d) == 2
+    d.send(RetryRequested(at=d.now))
+    assert counted(d) == 0
+
+
+def test_a_rank_that_is_moved_into_one_that_was_given_up_leaves_what_was_counted_there_behind() -> None:
+    d = Deployment.running(3)
+    d.die("llm#1.0")
+    fail_newest(d)
+    assert counted(d, 0) == 2
+    d.resize(2)  # gives up the vacant rank 0; who has rank 2 moves there
+    d.settle()
+    assert d.ranks == {"llm#1.1": 1, "llm#1.2": 0}
+    assert [counted(d, rank) for rank in range(3)] == [0, 0, 2]
+    starts = len(started(d))
+    d.resize(3)
+    assert len(started(d)) == starts
+    d.wait(2.0)
+    assert started(d)[-1].rank == 2
