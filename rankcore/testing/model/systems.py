@@ -31,6 +31,7 @@ SMALL: dict[str, Bounds] = {
     "rollback": Bounds(replicas=2, healthy=True, updates=1, failures=2, restarts=1, rollback=True),
     "failed": Bounds(replicas=1, updates=1, failures=2, deletes=1),
     "failed-upscale": Bounds(replicas=1, start=0, changes=2, failures=1, updates=1, max_start_failures=1),
+    "failed-and-back": Bounds(replicas=1, changes=2, failures=2, retries=1, total=4),
     "failed-config": Bounds(replicas=2, healthy=True, configs=1, failures=1, changes=1, max_start_failures=1),
     "retries": Bounds(replicas=2, failures=2, trials=2, max_start_failures=1),
     "retries-restarts": Bounds(replicas=1, failures=2, trials=1, restarts=1, max_start_failures=1),
