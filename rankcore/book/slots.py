@@ -9,7 +9,18 @@ from rankcore.draft import Draft
 from rankcore.rankset import RankSet
 from rankcore.state import Replica, Slot, without
 from rankcore.timers import Queue, Retry
-from rankcore.values import DRAINING, PLACED, PREPARED, PREPARING, RELEASE, REQUESTED, STARTING, ReplicaId, ReplicaState
+from rankcore.values import (
+    DELETING,
+    DRAINING,
+    PLACED,
+    PREPARED,
+    PREPARING,
+    RELEASE,
+    REQUESTED,
+    STARTING,
+    ReplicaId,
+    ReplicaState,
+)
 
 RANKLESS = frozenset({REQUESTED, PLACED, PREPARING, PREPARED})
 """Never initialised: it knows no rank, and holds and keeps none beside that of its slot."""
@@ -126,7 +137,7 @@ def close_slot(draft: Draft, rank: int) -> None:
     here those times add up, and `SERVED_S` of them are enough.
     """
     slot = draft.slots[rank]
-    if slot.failures:
+    if slot.failures and draft.status is not DELETING:
         _remember(draft, rank, slot)
     if slot.holder is not None:
         forget_holder(draft, rank, holder_of(draft, rank))

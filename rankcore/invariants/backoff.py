@@ -19,7 +19,7 @@ from rankcore.kernel import Violation
 from rankcore.notes import NoteKind
 from rankcore.spec import DeploymentSpec
 from rankcore.state import DeploymentState, Replica, Slot
-from rankcore.values import DEPLOY_FAILED, DRAINING, FAILED, PREPARING
+from rankcore.values import DELETED, DELETING, DEPLOY_FAILED, DRAINING, FAILED, PREPARING
 
 OWN_FAULTS: frozenset[type[Event]] = frozenset(
     {ReplicaDied, ReplicaStopped, ReplicaMissing, ReplicaStartFailed, ReplicaUnhealthy}
@@ -102,7 +102,11 @@ def check_counts_outlive_slots(before: DeploymentState, event: Event, step: Step
     old, new = before.tables, step.state.tables
     if len(old.slots) <= len(new.slots) and old.former is new.former:
         return  # no slot was given up, and none of those that were is opened
-    if type(event) is RetryRequested or before.spec.placement != step.state.spec.placement:
+    if (
+        type(event) is RetryRequested
+        or step.state.status in (DELETING, DELETED)
+        or before.spec.placement != step.state.spec.placement
+    ):
         return
     given_up = [(rank, slot) for rank, slot in old.slots.items() if slot.failures and rank not in new.slots]
     kept = [each for tables in (new.slots, new.former) for _, each in tables.items() if each.failures]

@@ -132,6 +132,7 @@ def on_delete_requested(draft: Draft, event: DeleteRequested) -> None:
 def delete(draft: Draft) -> None:
     """Give up every slot and stop every replica; the target stays as it is (section 2.3)."""
     draft.recovery = replace(draft.recovery, unreported=EMPTY, reports_due_at=None)
+    draft.former = EMPTY  # no rank comes back
     for rank in draft.vacant:
         leaving.give_up_vacancy(draft, rank, "the deployment is deleted")
     for replica_id in [each.replica_id for each in sorted(draft.replicas.values(), key=attrgetter("birth"))]:

@@ -176,3 +176,14 @@ def test_a_rank_that_is_moved_into_one_that_was_given_up_leaves_what_was_counted
     assert len(started(d)) == starts
     d.wait(2.0)
     assert started(d)[-1].rank == 2
+
+
+def test_nothing_is_kept_of_a_deployment_that_is_deleted() -> None:
+    d = Deployment.running(2)
+    d.die("llm#1.1")
+    fail_newest(d)
+    d.die("llm#1.0")
+    d.resize(1)
+    assert counted(d, 1) == 2
+    d.delete()
+    assert not d.state.tables.former
