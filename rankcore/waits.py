@@ -71,14 +71,29 @@ def cause(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableFields",
 
 def without_place(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableFields", now: float) -> str:
     """Which ranks were asked for in vain, or are kept from that by a lack of room the core knows of; else empty."""
+    shown = _lacking_place(spec, status, tables, now)
+    return f"{_ranks(shown)} no place: {_places(tables)} of {spec.target_replicas} have one" if shown else ""
+
+
+def _lacking_place(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableFields", now: float) -> list[int]:
+    """The first of these ranks, one more than is shown."""
     asked_at = now - spec.repeat_period_s
     lacking: Iterable[int] = (rank for rank in tables.requested if tables.slots[rank].unplaced_at <= asked_at)
     if spec.placement == "pack_ranks" and not tables.nodes_by_room:
         lacking = chain(tables.ready, tables.taken.taken.free_below(spec.target_replicas))
     shown = list(islice(lacking, SHOWN + 1))
-    if status in (DELETING, DELETED) or tables.recovery.unreported or not shown:
+    return [] if status in (DELETING, DELETED) or tables.recovery.unreported else shown
+
+
+def _who_has_it(spec: DeploymentSpec, tables: "TableFields", rank: int) -> str:
+    """Who has the place that a rank below the partition lacks: without a rank, not wanted there, and needed all the same."""
+    unwanted = tables.rollout.unwanted
+    if tables.previous is None or rank >= spec.partition or not unwanted.size:
         return ""
-    return f"{_ranks(shown)} no place: {_places(tables)} of {spec.target_replicas} have one"
+    those = (tables.replicas[tables.slots[each].successor or ""] for each in unwanted)
+    who = _listed((f"{each.replica_id} of version {each.version}" for each in those), ", ")
+    ends = f"one more place ends that, or a higher max_unavailable, or a partition of {rank} at most"
+    return f"it is taken by {who}, which serves without a rank and has to, with max_unavailable={spec.unavailable_max}; {ends}"
 
 
 def _places(tables: "TableFields") -> int:
@@ -106,7 +121,9 @@ def _room(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableFields",
     lacking = without_place(spec, status, tables, now)
     if lacking:
         what = "no room" if tables.roomless.size or spec.placement == "pack_ranks" else "no place yet"
-        return f"{what}, {_places(tables)} of {spec.target_replicas}: {lacking.partition(':')[0]}"
+        has_it = _who_has_it(spec, tables, _lacking_place(spec, status, tables, now)[0])
+        found = f"{what}, {_places(tables)} of {spec.target_replicas}: {lacking.partition(':')[0]}"
+        return f"{found}; {has_it}" if has_it else found
     early = [rank for rank in tables.rollout.stoppable if rank not in tables.rollout.arrived]  # waited for in vain
     return f"no room yet for what is started early: {_ranks(early)} a successor without a place" if early else ""
 

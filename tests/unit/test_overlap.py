@@ -756,6 +756,50 @@ def test_below_the_partition_nobody_takes_another_generation_though_it_is_needed
     assert [each.version for each in sorted(d.state.replicas.values(), key=lambda each: each.slot or 0)] == ["1", "2"]
 
 
+def out_below_the_partition() -> tuple[Deployment, str, str]:
+    """Three places. Rank 2, below the partition, has none of them: the third is that of a canary which is needed."""
+    d = overlapping(3, min_ready_s=5.0, repeat_period_s=5.0, scarcity_after_s=None)
+    early = updated(d)  # for rank 0
+    d.prepared(early)
+    d.wait(4.0)
+    d.unready("llm#1.2")  # goes first, and at no cost
+    d.wait(1.0)
+    d.change(partition=3)
+    d.stopped("llm#1.2")
+    waiting = d.sent(StartReplica)[-1]
+    assert (waiting.rank, waiting.version) == (2, "1")
+    d.find_no_room()
+    d.wait(10.0)
+    assert d.routes == {"llm#1.0", "llm#1.1", early}
+    return d, early, waiting.replica_id
+
+
+def test_where_one_that_is_needed_has_the_place_of_a_rank_below_the_partition_the_status_names_it_and_what_ends_that() -> None:
+    d, early, _ = out_below_the_partition()
+    assert progress_of(d.state).because == (
+        f"no room, 2 of 3: rank 2 has no place; it is taken by {early} of version 2, which serves without a rank and has to, "
+        "with max_unavailable=0; one more place ends that, or a higher max_unavailable, or a partition of 2 at most"
+    )
+
+
+@pytest.mark.parametrize("way", ["a place", "budget", "partition"])
+def test_each_way_out_that_the_status_names_ends_it(way: str) -> None:
+    d, early, waiting = out_below_the_partition()
+    if way == "a place":
+        d.place(waiting)
+    elif way == "budget":
+        d.change(max_unavailable=1)
+        assert stopped(d)[-1] == early
+    else:
+        d.change(partition=2)
+        assert d.state.holder_of(2) == early
+    for _ in range(4):
+        d.settle()
+        d.wait(5.0)
+    assert (d.status, sorted(d.ranks.values()), len(d.routes)) == (DeploymentStatus.HEALTHY, [0, 1, 2], 3)
+    assert "taken by" not in progress_of(d.state).because
+
+
 def test_what_is_wanted_again_is_not_ended_for_that_it_was_not() -> None:
     d = overlapping(2, max_unavailable=1)
     successor = updated(d)
