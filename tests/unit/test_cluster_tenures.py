@@ -123,6 +123,24 @@ def test_a_failed_load_is_a_failed_start_and_is_tried_again_after_the_back_off()
     assert cluster.status("a/x") == "HEALTHY"
 
 
+def test_a_load_that_fails_is_given_up_though_its_deployment_is_scaled_to_nothing_and_back_each_time() -> None:
+    """Amendment 18."""
+    cluster = cluster_with(entry("a/x", 0, residency=SMALL))
+    cluster.moves_end = False
+    failed_at = []
+    for _ in range(16):
+        cluster.tell(ScaleRequested(deployment="a/x", target_replicas=1, at=cluster.now))
+        for worker_id in list(cluster.moving):
+            cluster.workers.fail(worker_id, cluster.now)
+            cluster.hear()
+            cluster.settle()
+            failed_at.append(cluster.now)
+        cluster.tell(ScaleRequested(deployment="a/x", target_replicas=0, at=cluster.now))
+        cluster.wait(0.5)
+    assert failed_at == [0.0, 1.0, 3.0], "start_backoff_s is 1, and max_start_failures 3"
+    assert cluster.status("a/x") == "DEPLOY_FAILED"
+
+
 def test_the_load_of_a_worker_that_ends_has_failed() -> None:
     cluster = cluster_with(entry("a/x", 0, residency=SMALL))
     cluster.moves_end = False
