@@ -1,10 +1,14 @@
 """Section 2.3: what was counted in a slot that is scaled away goes on when its rank comes back; `rankcore/book/slots.py`."""
 
+import attrs
 import pytest
+from msgspec.structs import replace
 
-from rankcore import DeploymentStatus, NoteKind
+from rankcore import DeploymentState, DeploymentStatus, NoteKind, Step, step
 from rankcore.commands import StartReplica
-from rankcore.events import ReplicasLeave, RetryRequested
+from rankcore.events import Event, ReplicasLeave, RetryRequested, SpecChanged
+from rankcore.frozen import PMap
+from rankcore.invariants.backoff import check_counts_outlive_slots, check_nobody_starts_early
 from rankcore.progress import progress_of
 from rankcore.state import Slot
 from tests.scripted import Deployment
@@ -187,3 +191,58 @@ def test_nothing_is_kept_of_a_deployment_that_is_deleted() -> None:
     assert counted(d, 1) == 2
     d.delete()
     assert not d.state.tables.former
+
+
+# -- the invariant
+
+
+def given_up() -> tuple[DeploymentState, SpecChanged, Step]:
+    """A rank with two failures is scaled away."""
+    d = Deployment.running(2)
+    d.die("llm#1.1")
+    fail_newest(d)
+    before, event = d.state, SpecChanged(spec=attrs.evolve(d.state.spec, target_replicas=1), at=d.now)
+    return before, event, step(before, event)
+
+
+def found(before: DeploymentState, event: Event, result: Step, **tables: object) -> list[str]:
+    state = attrs.evolve(result.state, tables=replace(result.state.tables, **tables))
+    return [str(each) for each in check_counts_outlive_slots(before, event, result._replace(state=state))]
+
+
+def test_the_invariant_sees_what_is_forgotten() -> None:
+    before, event, result = given_up()
+    assert found(before, event, result) == []
+    (forgotten,) = found(before, event, result, former=PMap())
+    assert "rank 1 was given up with 2 failures of ('1'," in forgotten
+    fewer = replace(result.state.tables.former[1], failures=1)
+    assert found(before, event, result, former=PMap({1: fewer})) == [forgotten]
+
+
+def test_the_invariant_lets_another_build_take_the_count_over_in_the_same_step() -> None:
+    before, event, result = given_up()
+    other = replace(result.state.tables.former[1], failures=1, failed_build=("2", "x"))
+    assert found(before, event, result, former=PMap({1: other})) == []
+
+
+@pytest.mark.parametrize(("served_s", "forgotten"), [(59.0, 1), (60.0, 0)])
+def test_the_invariant_knows_what_is_served_off(served_s: float, forgotten: int) -> None:
+    before, event, result = given_up()
+    slot = replace(before.tables.slots[1], served_s=served_s)
+    before = attrs.evolve(before, tables=replace(before.tables, slots=before.tables.slots.set(1, slot)))
+    assert len(found(before, event, result, former=PMap())) == forgotten
+
+
+def test_the_invariant_knows_that_a_retry_forgives() -> None:
+    before, _, result = given_up()
+    assert found(before, RetryRequested(at=0.0), result, former=PMap()) == []
+
+
+def test_the_invariant_sees_a_start_before_its_time_in_a_rank_that_comes_back() -> None:
+    before, _, given = given_up()
+    event = SpecChanged(spec=before.spec, at=given.state.clock)
+    result = step(given.state, event)
+    early = StartReplica(replica_id="llm#1.99", rank=1, version="1", node_id=None, bundles=(), epoch=1)
+    assert list(check_nobody_starts_early(given.state, event, result)) == []
+    (broken,) = check_nobody_starts_early(given.state, event, result._replace(commands=(*result.commands, early)))
+    assert "rank 1 is started at 0, and rests until" in str(broken)
