@@ -18,6 +18,9 @@ pytestmark = pytest.mark.slow
 ALL = os.environ.get("CONFORMANCE") == "all"
 """`make conformance`. Else some of the lines of each half, and few of them with faults."""
 
+CASES = [case for case in conformance.CASES if ALL or case.crash_controller]
+"""What happens while the controller crashes happens also where it does not."""
+
 
 @pytest.fixture(scope="module")
 def cluster():
@@ -29,7 +32,7 @@ def cluster():
         cluster.shutdown()
 
 
-@pytest.mark.parametrize("case", conformance.CASES, ids=str)
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_ray_executor_conforms(case, cluster, tmp_path):
     from executors import ray_gpu
 

@@ -42,6 +42,7 @@ def test_the_error_of_serve_itself_is_one_only_where_it_is_asked_for():
         example.DeploymentRankManager().get_replica_rank("nobody")
 
 
+@pytest.mark.night
 @pytest.mark.slow
 def test_a_serve_application_on_ray_has_the_ranks_that_the_page_says(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0"}

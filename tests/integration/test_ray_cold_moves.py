@@ -136,7 +136,10 @@ def bring(serve, level):
         eventually(lambda: levels(serve) == [("WARM", "resting")], "it is WARM")
 
 
-@pytest.mark.parametrize(("move", "killed"), KILLS)
+@pytest.mark.parametrize(
+    ("move", "killed"),
+    [each if each in KILLS[::3] else pytest.param(*each, marks=pytest.mark.night) for each in KILLS],
+)
 def test_a_kill_in_the_middle_of_a_move_costs_no_call_and_no_memory(serve, folder, tmp_path, move, killed):
     level, evicted_to, doing = CASES[move]
     bring(serve, level)

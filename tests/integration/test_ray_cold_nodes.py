@@ -42,6 +42,7 @@ def loading():
     return found
 
 
+@pytest.mark.night
 def test_who_waits_for_a_load_on_a_node_that_is_lost_is_answered_from_another_one(cluster, tmp_path):
     from executors import ray_gpu
     from tests.tenures import Tenured

@@ -264,6 +264,7 @@ def test_an_older_controller_is_refused_by_replicas_and_can_start_none(serve):
 SILENT_AND_ENDED = "ended the controller of 'rankcore', its proxies, and what it has: it does not answer\n"
 
 
+@pytest.mark.night
 def test_what_was_shut_down_does_not_come_back_though_the_controller_hung(serve):
     from executors.ray_gpu.errors import NoAnswerError, NotRunningError
     from tests.ray_apps import double
@@ -288,6 +289,7 @@ def test_what_was_shut_down_does_not_come_back_though_the_controller_hung(serve)
     assert serve.status().deployments == {}
 
 
+@pytest.mark.night
 def test_many_crashes_in_a_row_leave_everything_as_it_was(serve):
     from tests.ray_apps import RankAware
 
@@ -376,6 +378,7 @@ def test_a_checkpoint_that_cannot_be_read_harms_nobody(serve):
     settled_ranks(serve, "RankAware", 1)
 
 
+@pytest.mark.night
 def test_what_was_deployed_before_ids_were_full_keeps_its_id_and_its_replicas(serve):
     """Its code and its record are put into the store under the bare name, as a controller of then has put them."""
     from ray.experimental import internal_kv

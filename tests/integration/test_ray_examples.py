@@ -18,7 +18,9 @@ ROOT = Path(__file__).resolve().parents[2]
         ("composition", ["rank -> Rang: a number from 0 to N-1", "epoch -> epoch: nobody knows"]),
         ("data_parallel_broadcast", ["4 ranks: 124500 + 124750 + 125000 + 125250 = 499500", "rank 1 alone: 250000"]),
         ("streaming_llm", ["hello|", "pieces"]),
-        ("cold_models_on_ray", ["tiny-d: 7.8894 (expected 7.8894)", "PROVISIONING behind tiny-"]),
+        pytest.param(
+            "cold_models_on_ray", ["tiny-d: 7.8894 (expected 7.8894)", "PROVISIONING behind tiny-"], marks=pytest.mark.night
+        ),
     ],
 )
 def test_an_example_runs_by_itself(name, says):

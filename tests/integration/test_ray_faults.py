@@ -106,6 +106,7 @@ def test_a_failed_update_keeps_what_ran_before(serve):
     assert handle.remote("still here").result(ANSWER_S) == "still here"
 
 
+@pytest.mark.night
 def test_a_hanging_init_is_ended_by_the_start_time_out_and_delays_nobody(serve):
     from tests.ray_apps import Faulty, double
 
@@ -203,6 +204,7 @@ def test_a_replica_that_is_not_ready_gets_no_calls_until_it_is_and_lives_on(serv
     assert [len(after[rank].history) for rank in (0, 1)] == [1, 1]
 
 
+@pytest.mark.night
 def test_calls_that_run_longer_than_the_health_check_harm_nobody(serve, tmp_path):
     from tests.ray_apps import Faulty
 
@@ -408,6 +410,7 @@ def test_a_spare_takes_over_with_the_rank_and_another_one_comes(serve):
     assert find_replicas("rankcore") == {}, "spares go with their deployment"
 
 
+@pytest.mark.night
 def test_spares_of_an_older_controller_are_not_taken_for_replicas(serve):
     from executors.ray_gpu.discovery import find_replicas
     from tests.ray_apps import RankAware

@@ -35,7 +35,7 @@ def app(version, surge):
     ).bind()
 
 
-@pytest.mark.parametrize("surge", [1, 4])
+@pytest.mark.parametrize("surge", [1, pytest.param(4, marks=pytest.mark.night)])
 def test_an_update_of_a_full_cluster_goes_on_without_the_room_that_there_is_not(serve, surge):
     handle = serve.run(app("1", surge))
     ended, failed, answered = threading.Event(), [], []

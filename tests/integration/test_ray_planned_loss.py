@@ -74,6 +74,7 @@ def test_a_drained_node_is_emptied_without_a_failed_call_and_uncordoned_it_is_us
     eventually(lambda: (now := homes(serve)) and now[4] == drained.node_id, "it is placed there, now that it may be")
 
 
+@pytest.mark.night
 def test_cordon_and_drain_outlive_the_controller(cluster, serve):
     from tests.ray_apps import RankAware
 
@@ -96,6 +97,7 @@ def test_cordon_and_drain_outlive_the_controller(cluster, serve):
     assert calls.failed == []
 
 
+@pytest.mark.night
 def test_a_replica_that_is_pinned_to_a_drained_node_stays_there_and_that_is_said(cluster, serve):
     from tests.ray_apps import RankAware
 
@@ -118,6 +120,7 @@ def test_a_replica_that_is_pinned_to_a_drained_node_stays_there_and_that_is_said
     assert calls.failed == []
 
 
+@pytest.mark.night
 def test_a_replacement_by_name_outlives_the_controller(cluster, serve):
     from tests.ray_apps import RankAware
 

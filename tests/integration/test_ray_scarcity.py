@@ -38,6 +38,7 @@ def told(serve):
     return serve.status().deployments["RankAware"].message
 
 
+@pytest.mark.night
 def test_a_start_that_takes_long_on_room_that_there_is_moves_nobody(cluster, tmp_path):
     """Its process takes seconds, as while an environment is installed, and has taken the last room itself."""
     from executors import ray_gpu as serve

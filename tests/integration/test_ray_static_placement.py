@@ -102,6 +102,7 @@ def kill(pid):
     os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.night
 def test_replica_count_is_the_number_of_mapped_ranks(serve, group):
     from executors.ray_gpu.errors import InvalidDeploymentError
 
@@ -132,6 +133,7 @@ def test_replica_context_has_the_whole_list_of_bundles(serve, group):
     assert bundles_by_rank(handle) == MAPPING
 
 
+@pytest.mark.night
 def test_child_actors_run_in_the_group_and_may_use_any_bundle(serve, group):
     handle = serve.run(on(group).bind())
     assert handle.child.remote().result(ANSWER_S)[0] == group.id.hex()
@@ -204,6 +206,7 @@ def test_a_controller_crash_keeps_every_replica_on_its_bundles(serve, group):
     assert healthy(serve)[0] == before[0]
 
 
+@pytest.mark.night
 def test_a_bundle_that_is_lost_while_no_controller_is_there_is_found_to_be(cluster, serve, group):
     serve.run(on(group).bind())
     before, now = healthy(serve), serve.status()
@@ -218,6 +221,7 @@ def test_a_bundle_that_is_lost_while_no_controller_is_there_is_found_to_be(clust
     assert stand_on_their_bundles(serve, group)
 
 
+@pytest.mark.night
 def test_other_features_work_unchanged(serve, group):
     handle = serve.run(on(group).bind())
     before = healthy(serve)

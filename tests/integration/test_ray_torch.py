@@ -112,6 +112,7 @@ def shared_by_torch():
     return {each.name for each in Path("/dev/shm").glob("torch_*")}
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("interrupted", [False, True], ids=["to its end", "ended by Ctrl-C"])
 def test_trainers_and_replicas_share_weights_on_the_same_bundles_and_leave_nothing(tmp_path, interrupted):
     environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent), "RAY_ADDRESS": "local", "RAY_USAGE_STATS_ENABLED": "0"}

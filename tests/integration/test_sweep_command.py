@@ -181,6 +181,7 @@ def test_the_result_is_the_same_whatever_the_number_of_jobs(folder):
         assert (folder / "one" / name).read_bytes() == (folder / "two" / name).read_bytes()
 
 
+@pytest.mark.night
 @pytest.mark.slow
 def test_on_ray_the_result_is_the_same(folder):
     pytest.importorskip("ray")

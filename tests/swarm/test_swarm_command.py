@@ -48,6 +48,7 @@ def test_as_many_jobs_as_one_likes_see_the_same() -> None:
     assert timeless(one.stdout)["parts"]["pure"]["seeds"] == 24
 
 
+@pytest.mark.night
 @pytest.mark.ray
 def test_a_swarm_on_ray_sees_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "local")
