@@ -121,7 +121,7 @@ def test_a_replica_that_dies_while_the_controller_is_away_leaves_no_placement_gr
 
     serve, _ = ours
     options = {"ray_actor_options": {"num_cpus": 0}, "placement_group_bundles": [{"CPU": 1}]}
-    handle = serve.run(serve.deployment(Grouped).options(**options).bind(), name="grouped")
+    handle = serve.run(serve.deployment(Grouped).options(**options).bind(), name="grouped", route_prefix=None)
     pid = handle.remote().result(timeout_s=ANSWER_S)
     (before,) = groups_of("rankcore")
     os.kill(serve.status().controller_pid, signal.SIGKILL)
@@ -204,7 +204,7 @@ def test_a_deployment_actor_outlives_controller_and_replicas_and_is_never_anothe
     def deployed(start, **options):
         actor = {"name": "counter", "actor_class": Counter, "init_args": (start,), "actor_options": {"num_cpus": 0}}
         declared = serve.deployment(Asks).options(ray_actor_options={"num_cpus": 0}, deployment_actors=[actor], **options)
-        return serve.run(declared.bind(), name="counted")
+        return serve.run(declared.bind(), name="counted", route_prefix=None)
 
     def adds(handle):
         try:
