@@ -104,9 +104,21 @@ def test_options_stand_there_as_the_code_has_them(rankcore):
     scaled = {"max_replicas": 3, "policy": "apps_to_build:policy"}
     outer = {"name": "Outer", "autoscaling_config": scaled, "ray_actor_options": {"num_cpus": 0}}
     assert yaml.safe_load(done.output)["applications"] == [
-        {"name": "Outer", "import_path": "apps_to_build:app", "deployments": [{"name": "Inner", **inner}, outer]},
-        {"name": "Made", "import_path": "apps_to_build:build", "deployments": [{"name": "Made", **inner}]},
+        {
+            "name": "Outer",
+            "route_prefix": "/Outer",
+            "import_path": "apps_to_build:app",
+            "deployments": [{"name": "Inner", **inner}, outer],
+        },
+        {
+            "name": "Made",
+            "route_prefix": "/Made",
+            "import_path": "apps_to_build:build",
+            "deployments": [{"name": "Made", **inner}],
+        },
     ]
+    (alone,) = yaml.safe_load(rankcore("build", "apps_to_build:app").output)["applications"]
+    assert alone["route_prefix"] == "/"
 
 
 def test_weights_are_a_mapping_of_what_was_said_of_them(rankcore):
