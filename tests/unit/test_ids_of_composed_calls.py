@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
 from executors.ray_gpu.requests import handle as calling
-from executors.ray_gpu.requests.request_context import RequestContext, enter
+from executors.ray_gpu.requests.request_context import enter
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ def test_what_is_called_for_a_request_has_its_id_unless_it_is_given_one(monkeypa
     handle = calling.DeploymentHandle("chat/llm").options(**said)
 
     def serve():
-        enter(RequestContext(request_id=answered))
+        enter(answered, "")
         handle.remote()
         handle.broadcast("reset")
 

@@ -10,7 +10,7 @@ class RequestContext:
     """Of one request.
 
     Attributes:
-        request_id: Names it in logs and errors; "": the caller gave it none.
+        request_id: Names it in logs and errors; "": there is no request.
         multiplexed_model_id: The model that the caller asked for; "": none.
     """
 
@@ -18,21 +18,25 @@ class RequestContext:
     multiplexed_model_id: str = ""
 
 
-NO_REQUEST = RequestContext()
-
-_current: ContextVar[RequestContext] = ContextVar("rankcore_request", default=NO_REQUEST)
+_current: ContextVar[tuple[str, str]] = ContextVar("rankcore_request", default=("", ""))
+"""Its fields: few calls are asked for the object, and each would have to make one."""
 
 
 def get_request_context() -> RequestContext:
     """The request that this code answers; an empty one outside of any. Follows tasks and threads that the request starts."""
-    return _current.get()
+    return RequestContext(*_current.get())
+
+
+def current_request_id() -> str:
+    """Its id alone."""
+    return _current.get()[0]
 
 
 def get_multiplexed_model_id() -> str:
     """The model that the caller of this request asked for, with `handle.options(multiplexed_model_id=...)`; "": none."""
-    return _current.get().multiplexed_model_id
+    return _current.get()[1]
 
 
-def enter(context: RequestContext) -> None:
+def enter(request_id: str, multiplexed_model_id: str) -> None:
     """Let what this task runs from now on answer this request."""
-    _current.set(context)
+    _current.set((request_id, multiplexed_model_id))

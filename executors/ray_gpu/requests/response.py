@@ -82,7 +82,7 @@ class DeploymentResponse:
 
     @property
     def request_id(self) -> str:
-        """What `handle.options(request_id=...)` has called it; "": nobody has."""
+        """What it is called in the replica's `get_request_context()` and in logs."""
         return self.call.about.request_id
 
     def statuses(self) -> CallStatuses:

@@ -25,7 +25,7 @@ from executors.ray_gpu.requests.granting import Granting
 from executors.ray_gpu.requests.inputs import with_inputs
 from executors.ray_gpu.requests.packing import NOTHING_SAID, About, Arguments, pack_error, pack_item, pack_value
 from executors.ray_gpu.requests.pieces import Body
-from executors.ray_gpu.requests.request_context import RequestContext, enter
+from executors.ray_gpu.requests.request_context import enter
 from executors.ray_gpu.requests.streams import Window, is_stream, items
 from executors.ray_gpu.requests.tracing import Span, tracer
 from executors.ray_gpu.user_code import UserCode, traceback_of
@@ -341,7 +341,7 @@ class CallServer:
         span = self._span(method, about)
         try:
             if about.request_id or about.model_id:
-                enter(RequestContext(about.request_id, about.model_id))
+                enter(about.request_id, about.model_id)
             if method == HTTP:
                 return await self._http(connection, call_id, running, arguments)
             result = await self._call(method, with_inputs(arguments, running.more_input))

@@ -1,0 +1,16 @@
+"""What requests are called that nobody has called anything. Replica processes import this.
+
+Asking the system for randomness each time takes longer than a call's whole way: a process asks once, and counts.
+"""
+
+import itertools
+import uuid
+
+OURS = str(uuid.uuid4())[:24]
+"""Begins the names that this process gives."""
+_numbers = itertools.count()
+
+
+def made_up() -> str:
+    """Another name, in the form of a UUID of version 4."""
+    return OURS + next(_numbers).to_bytes(6, "big").hex()  # half of what a format takes
