@@ -188,11 +188,13 @@ pair = [Pinned.options(name="one").bind(), Pinned.options(name="two").bind()]
 FILE = """
 applications:
   - name: shop
+    route_prefix: null
     import_path: apps_elsewhere:app
     deployments:
       - name: Elsewhere
         residency: {{weights: {weights}, min_hot_s: 0}}
   - name: other
+    route_prefix: null
     import_path: apps_elsewhere:app
     runtime_env: {{env_vars: {{PYTHONPATH: "{folder}"}}}}
     deployments:
@@ -250,7 +252,7 @@ def test_a_file_brings_the_cluster_to_what_it_says_and_the_same_again_changes_no
     refused = rankcore("deploy", "apps.yaml")
     assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
     assert "applications[1].deployments[0].num_replicas: num_replicas must be" in refused.stderr
-    assert "(apps.yaml:13)" in refused.stderr
+    assert "(apps.yaml:15)" in refused.stderr
     assert there_now() == before, "all or nothing"
 
     pair = rankcore("deploy", "apps_elsewhere:pair", "--prune")
