@@ -45,9 +45,9 @@ class Caller:
         self.spec = RoutingSpec(**{"name": "m", "by_credits": True, "max_ongoing_requests": 5, **spec})
         self.router = Router("rankcore", "m", "here", asyncio.get_running_loop())
 
-    def follow(self, *servers):
+    def follow(self, *servers, world_size=None):
         endpoints = [(Endpoint(f"m#1.{number}", "actor", "here", server._socket_path, 1), number) for number, server in servers]
-        self.router.follow(Routes(tuple(endpoints), len(endpoints), self.spec))
+        self.router.follow(Routes(tuple(endpoints), world_size or len(endpoints), self.spec))
 
     def call(self, method, *args, wishes=None):
         call = Call(method, wishes=wishes or Wishes())
@@ -602,6 +602,20 @@ def test_a_broadcast_that_keeps_errors_waits_for_all_and_one_that_does_not_for_t
         answered, raised = asyncio.run(play(first, second))
     assert answered == 3
     assert str(raised) == "not 3"
+
+
+def test_of_a_broadcast_that_keeps_failures_a_rank_that_nobody_has_is_left_out(tmp_path):
+    async def play(first):
+        caller = Caller()
+        caller.follow((1, first), world_size=2)
+        await caller.connected(1)
+        async with asyncio.timeout(TIMEOUT_S):
+            return await DeploymentBroadcastResponse(
+                DeploymentResponse(caller.call("later", 3, wishes=Wishes(broadcast=True, keep_failures=True)))
+            ).results_async()
+
+    with replica(tmp_path) as (_, first):
+        assert asyncio.run(play(first)) == [3]
 
 
 def test_of_a_broadcast_that_keeps_failures_who_dies_has_its_exception_in_its_place(tmp_path):

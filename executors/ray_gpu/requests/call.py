@@ -85,7 +85,8 @@ class Wishes:
         key: Calls with one key go to one replica, as long as it is not overloaded; None: no key.
         model_id: To the replica that has the calls of this model, with `routing_policy="affinity"`; "": no model.
         timeout_s: From now until it has to be answered; None: it may take for ever.
-        keep_failures: Of a broadcast: a rank that fails has that for its answer, and the others are waited for.
+        keep_failures: Of a broadcast: a rank that fails has that for its answer, and the others are waited for; one that nobody
+            has is left out.
         reserves: Whether it is to have a place at a replica, and to be sent later: see `reserving`.
         encoding: As what its arguments travel, of `encodings.ENCODINGS`; "": pickled.
     """

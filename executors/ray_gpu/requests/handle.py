@@ -32,7 +32,8 @@ class CallOptions:
         method_name: Which method.
         stream: Whether it is a generator, whose items are wanted one by one.
         rank: Only the replica with this global rank.
-        broadcast: All ranks; the response is a list of their results in rank order.
+        broadcast: All ranks; the response is a list of their results in rank order. A rank that nobody has at the moment is
+            waited for.
         key: Calls of one key go to one replica, with `routing_policy="affinity"`: a session, the beginning of a prompt.
             `session_id`, as Ray Serve has it, is the same.
         multiplexed_model_id: Likewise for a model, which `get_multiplexed_model_id()` names.
@@ -168,7 +169,8 @@ class DeploymentHandle:
         return about if about.request_id else About(current_request_id() or made_up(), *about[1:])
 
     def broadcast(self, method_name: str, *args: Any, **kwargs: Any) -> DeploymentBroadcastResponse:
-        """Call a method of all ranks at once. What one of them raises, or its death, ends no other.
+        """Call a method of all replicas that run, at once; what they return is in rank order. What one of them raises, or its
+        death, ends no other. A rank that nobody has at the moment is left out; with `broadcast=True` it is waited for.
 
         Example:
             handle.broadcast("reset_cache").results(timeout_s=10)

@@ -122,7 +122,7 @@ class DeploymentResponse:
 
 
 class DeploymentBroadcastResponse:
-    """What `handle.broadcast` returns: the results of all ranks, in rank order."""
+    """What `handle.broadcast` returns: the results of all who run, in rank order."""
 
     def __init__(self, response: DeploymentResponse) -> None:
         self._response = response
