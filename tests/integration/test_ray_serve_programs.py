@@ -31,9 +31,9 @@ REQUEST_TIMEOUT_S = 4.0
 BY_DAY = {
     "backpressure", "broadcast_without_one", "bundles", "cancelled_call", "choose_replica", "config_objects",
     "default_route", "fails_to_start", "grpc_service", "handle_ends", "http_class", "local_testing", "log_files",
-    "models_where_they_are", "multiplexed_models", "replica_context", "replicas_per_node", "router_by_arguments",
-    "router_by_stats", "router_uniform", "run_many", "serializations", "shared_actor", "shutdown_async", "status",
-    "task_errors", "trace_context", "user_config",
+    "made_up_ids", "models_where_they_are", "multiplexed_models", "replica_context", "replicas_per_node",
+    "router_by_arguments", "router_by_stats", "router_uniform", "run_many", "serializations", "shared_actor",
+    "shutdown_async", "status", "task_errors", "trace_context", "user_config",
 }  # fmt: skip
 """Programs that `make test` runs; of the others other tests there try the same."""
 
