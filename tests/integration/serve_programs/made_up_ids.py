@@ -1,4 +1,4 @@
-"""A call that nobody has named has an id of its own: the response says it, the replica's context has it, and so do calls of it."""
+"""A call that nobody has named has an id of its own: response and replica say the same, also of calls that it leads to."""
 
 import uuid
 
