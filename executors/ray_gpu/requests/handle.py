@@ -11,7 +11,7 @@ from executors.ray_gpu.errors import InvalidCallError
 from executors.ray_gpu.requests.call import Call, Wishes
 from executors.ray_gpu.requests.composition import submit
 from executors.ray_gpu.requests.encodings import PICKLES, SERIALIZATIONS
-from executors.ray_gpu.requests.packing import About
+from executors.ray_gpu.requests.packing import About, about_of
 from executors.ray_gpu.requests.request_context import current_request_id
 from executors.ray_gpu.requests.request_ids import made_up
 from executors.ray_gpu.requests.response import (
@@ -166,7 +166,7 @@ class DeploymentHandle:
         all that a request leads to have it, else a new one.
         """
         about = self._about
-        return about if about.request_id else About(current_request_id() or made_up(), *about[1:])
+        return about if about.request_id else about_of((current_request_id() or made_up(), *about[1:]))
 
     def broadcast(self, method_name: str, *args: Any, **kwargs: Any) -> DeploymentBroadcastResponse:
         """Call a method of all replicas that run, at once; what they return is in rank order. What one of them raises, or its
