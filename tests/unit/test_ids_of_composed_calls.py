@@ -25,7 +25,7 @@ def test_what_is_called_for_a_request_has_its_id_unless_it_is_given_one(monkeypa
         handle.broadcast("reset")
 
     contextvars.copy_context().run(serve)
-    assert [call.about.request_id for call in begun] == [expected, expected]
+    assert [call.name for call in begun] == [expected, expected]
 
 
 def test_each_call_that_nobody_has_named_has_an_id_of_its_own_which_its_replica_knows():

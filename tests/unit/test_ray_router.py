@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import itertools
+import uuid
 from concurrent.futures import Future
 from types import SimpleNamespace
 
@@ -28,6 +29,8 @@ from executors.ray_gpu.requests.call import Call, Wishes
 from executors.ray_gpu.requests.composition import submit
 from executors.ray_gpu.requests.handle import CallOptions
 from executors.ray_gpu.requests.packing import About, Reference
+from executors.ray_gpu.requests.request_context import get_request_context
+from executors.ray_gpu.requests.request_ids import next_number
 from executors.ray_gpu.requests.response import (
     DeploymentBroadcastResponse,
     DeploymentResponse,
@@ -602,6 +605,29 @@ def test_a_broadcast_that_keeps_errors_waits_for_all_and_one_that_does_not_for_t
         answered, raised = asyncio.run(play(first, second))
     assert answered == 3
     assert str(raised) == "not 3"
+
+
+def test_a_call_that_is_named_by_its_number_has_that_name_at_the_replica_too(tmp_path):
+    async def seen(value):
+        return get_request_context().request_id
+
+    async def play(server):
+        caller = Caller()
+        caller.follow((0, server))
+        calls = [caller.call("later", 1) for _ in range(2)]
+        unnamed = calls.pop()
+        named = Call("later", wishes=Wishes())
+        named.number = next_number()
+        submit(named, ((1,), {}), caller.router)
+        async with asyncio.timeout(TIMEOUT_S):
+            found = [await DeploymentResponse(each) for each in (named, unnamed)]
+        return found, [DeploymentResponse(each).request_id for each in (named, unnamed)]
+
+    with replica(tmp_path) as (user, server):
+        user.instance.later = seen
+        found, said = asyncio.run(play(server))
+    assert found == said
+    assert (uuid.UUID(said[0]).version, said[1]) == (4, "")
 
 
 def test_of_a_broadcast_that_keeps_failures_a_rank_that_nobody_has_is_left_out(tmp_path):

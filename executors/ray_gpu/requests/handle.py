@@ -11,9 +11,9 @@ from executors.ray_gpu.errors import InvalidCallError
 from executors.ray_gpu.requests.call import Call, Wishes
 from executors.ray_gpu.requests.composition import submit
 from executors.ray_gpu.requests.encodings import PICKLES, SERIALIZATIONS
-from executors.ray_gpu.requests.packing import About, about_of
+from executors.ray_gpu.requests.packing import About
 from executors.ray_gpu.requests.request_context import current_request_id
-from executors.ray_gpu.requests.request_ids import made_up
+from executors.ray_gpu.requests.request_ids import made_up, next_number
 from executors.ray_gpu.requests.response import (
     DeploymentBroadcastResponse,
     DeploymentResponse,
@@ -155,18 +155,18 @@ class DeploymentHandle:
         return DeploymentResponseGenerator(call) if self._options.stream else DeploymentResponse(call)
 
     def _begin(self, wishes: Wishes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-        call = Call(self._options.method_name, self._named(), wishes)
+        about, number = self._about, 0
+        if not about.request_id:
+            if serves := current_request_id():  # so that log lines of all that a request leads to have its id
+                about = about._replace(request_id=serves)
+            else:
+                number = next_number()
+        call = Call(self._options.method_name, about, wishes)
+        call.number = number
         if (tracing := tracer()) is not None:
             tracing.follow(call, f"{self._deployment} {call.method}")
         submit(call, (args, kwargs), caller_of(self._namespace, self._deployment))
         return call
-
-    def _named(self) -> About:
-        """What a call carries, with an id: that which was said, else of the request that makes the call, so that log lines of
-        all that a request leads to have it, else a new one.
-        """
-        about = self._about
-        return about if about.request_id else about_of((current_request_id() or made_up(), *about[1:]))
 
     def broadcast(self, method_name: str, *args: Any, **kwargs: Any) -> DeploymentBroadcastResponse:
         """Call a method of all replicas that run, at once; what they return is in rank order. What one of them raises, or its
@@ -190,7 +190,8 @@ class DeploymentHandle:
             async with handle.choose_replica() as chosen: print(await handle.dispatch(chosen, 1))
         """
         router = caller_of(self._namespace, self._deployment)
-        return chosen(router, self._deployment, self._options.method_name, self._named(), self._wishes, (args, kwargs))
+        about = self._about._replace(request_id=self._about.request_id or current_request_id() or made_up())
+        return chosen(router, self._deployment, self._options.method_name, about, self._wishes, (args, kwargs))
 
     def dispatch(self, selection: ReplicaSelection, *args: Any, **kwargs: Any) -> Any:
         """Call the method that the place was chosen for, there.

@@ -24,7 +24,7 @@ class About(NamedTuple):
     """What a call carries besides method and arguments.
 
     Attributes:
-        request_id: For logs and errors; "": whoever calls is of an older release.
+        request_id: For logs and errors; "": its number is its name (`request_ids`).
         model_id: The model that is asked for; "": none.
         stream: Whether the answer is to come item by item.
         trace: The `traceparent` of the call's span; "": there are no spans.
@@ -39,16 +39,11 @@ class About(NamedTuple):
 
     @property
     def sent(self) -> tuple[Any, ...]:
-        """As it travels: a replica of before knows of no spans, or of no encodings; and what is left out need not be read."""
-        return self[:5] if self.encoding else self[:4] if self.trace else self[:3] if self.model_id or self.stream else self[:1]
+        """As it travels: a replica of before knows of no spans, or of no encodings."""
+        return tuple(self) if self.encoding else tuple(self[:4]) if self.trace else tuple(self[:3])
 
 
 NOTHING_SAID = About()
-
-
-def about_of(said: tuple[Any, ...]) -> About:
-    """What was sent; `About(*said)` in two thirds of the time."""
-    return tuple.__new__(About, said + NOTHING_SAID[len(said) :])
 
 
 class Reference(NamedTuple):
@@ -85,7 +80,7 @@ def pack_plain(method: str, arguments: Arguments, about: About) -> Body:
 def unpack_call(packed: Body) -> tuple[str, Arguments, About]:
     """Method, arguments and what was said besides."""
     method, args, kwargs, said = loaded(packed)
-    return method, (args, kwargs), NOTHING_SAID if said is None else about_of(said)
+    return method, (args, kwargs), NOTHING_SAID if said is None else About(*said)
 
 
 def pack_value(value: Any, encoding: str = "") -> tuple[int, Body]:

@@ -4,6 +4,8 @@ from contextvars import ContextVar
 
 import attrs
 
+from executors.ray_gpu.requests.request_ids import written
+
 
 @attrs.frozen
 class RequestContext:
@@ -18,18 +20,19 @@ class RequestContext:
     multiplexed_model_id: str = ""
 
 
-_current: ContextVar[tuple[str, str]] = ContextVar("rankcore_request", default=("", ""))
-"""Its fields: few calls are asked for the object, and each would have to make one."""
+_current: ContextVar[tuple[str, str, int]] = ContextVar("rankcore_request", default=("", "", 0))
+"""Its fields, and the number that belongs to the id, where that is not written yet: few calls are asked for any of it."""
 
 
 def get_request_context() -> RequestContext:
     """The request that this code answers; an empty one outside of any. Follows tasks and threads that the request starts."""
-    return RequestContext(*_current.get())
+    return RequestContext(current_request_id(), _current.get()[1])
 
 
 def current_request_id() -> str:
     """Its id alone."""
-    return _current.get()[0]
+    text, _, number = _current.get()
+    return written(text, number) if number else text
 
 
 def get_multiplexed_model_id() -> str:
@@ -37,6 +40,10 @@ def get_multiplexed_model_id() -> str:
     return _current.get()[1]
 
 
-def enter(request_id: str, multiplexed_model_id: str) -> None:
-    """Let what this task runs from now on answer this request."""
-    _current.set((request_id, multiplexed_model_id))
+def enter(request_id: str, multiplexed_model_id: str, number: int = 0) -> None:
+    """Let what this task runs from now on answer this request.
+
+    Args:
+        number: What its id ends with, if `request_id` is what that begins with; 0: `request_id` is all of it.
+    """
+    _current.set((request_id, multiplexed_model_id, number))
