@@ -65,7 +65,7 @@ def be_side(name: str, address: str) -> None:
         async def used_s(self) -> float:
             return time.process_time()
 
-    handle = serve.run(Same.bind(), namespace=namespace)
+    handle = serve.run(Same.bind(), namespace=namespace, route_prefix=None)
     asyncio.run(measured_once(handle, WARM_UP_S))
     print("ready", flush=True)
     try:

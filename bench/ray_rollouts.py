@@ -83,7 +83,7 @@ class Ours:
         self.app = ray_gpu.deployment(name="Bench", health_check_period_s=1.0, **options)(Model)
 
     def run(self, version: str, *, bad: bool = False, wait: bool = True) -> Any:
-        return self.serve.run(self.app.options(user_config={"bad": bad}).bind(version), wait=wait)
+        return self.serve.run(self.app.options(user_config={"bad": bad}).bind(version), wait=wait, route_prefix=None)
 
     def is_settled(self) -> bool:
         return self.serve.status().deployments["Bench"].status == "HEALTHY"

@@ -74,7 +74,7 @@ class Ours:
         ray_gpu.start()
 
     def start(self, replicas: int) -> Any:
-        return self.serve.run(self.app.options(num_replicas=replicas).bind(), timeout_s=PATIENCE_S)
+        return self.serve.run(self.app.options(num_replicas=replicas).bind(), timeout_s=PATIENCE_S, route_prefix=None)
 
     def scale(self, replicas: int) -> None:
         by_rank = self.serve.status().deployments["Bench"].ranks

@@ -124,7 +124,7 @@ def main() -> None:
         async def __call__(self, said: int) -> int:
             return said
 
-    handle = serve.run(Echo.bind())
+    handle = serve.run(Echo.bind(), route_prefix=None)
     serve.start_rest({"port": PORT})
     journal = serve.status().journal
     assert journal is not None, "there is one by default"

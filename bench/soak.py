@@ -191,8 +191,10 @@ def run_twice(folder: Path, prefix: str) -> list[str]:
 def soak(seconds: float, seed: int, port: int, folder: Path) -> tuple[list[str], set[int]]:
     """Load and faults for so long; returns what does not hold, and the processes that there were."""
     handles = {
-        "again": serve.run(Worker.options(name="again", idempotent=True, max_retries=100).bind(str(folder)), name="again"),
-        "once": serve.run(Worker.options(name="once").bind(str(folder)), name="once"),
+        "again": serve.run(
+            Worker.options(name="again", idempotent=True, max_retries=100).bind(str(folder)), name="again", route_prefix=None
+        ),
+        "once": serve.run(Worker.options(name="once").bind(str(folder)), name="once", route_prefix=None),
     }
     serve.start(http_options={"port": port}, proxy_location="HeadOnly")
     serve.run(Worker.options(name="web", idempotent=True, max_retries=100).bind(str(folder)), name="web", route_prefix="/")

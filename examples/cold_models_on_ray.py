@@ -59,7 +59,9 @@ def main() -> None:
         )
         weights = {name: serve.Residency(weights=f"{folder}/{name}.safetensors", min_hot_s=0.2) for name in NAMES}
         applications = [Tiny.options(name=name, residency=weights[name]).bind() for name in NAMES]
-        handles = serve.run_many([serve.RunTarget(app, name) for app, name in zip(applications, NAMES, strict=True)])
+        handles = serve.run_many(
+            [serve.RunTarget(app, name, route_prefix=None) for app, name in zip(applications, NAMES, strict=True)]
+        )
         try:
             for name, handle in (*zip(NAMES, handles, strict=True),) * 2:
                 response = handle.remote(1.0)

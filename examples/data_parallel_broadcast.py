@@ -41,7 +41,7 @@ def total(handle, world_size):
 app = Part.bind()
 
 if __name__ == "__main__":
-    handle = serve.run(app)
+    handle = serve.run(app, route_prefix=None)
     for world_size in (4, 2):
         serve.scale("Part", world_size)
         parts = total(handle, world_size)

@@ -183,7 +183,8 @@ def train_and_serve():
     trainers = [ray.remote(Trainer).options(**on_bundle(group, bundle)).remote(bundle) for bundle in range(BUNDLES)]
     config = {"asleep": False, "weights": ray.get([trainer.hand_over.remote() for trainer in trainers])}
     placement = serve.StaticPlacementConfig(placement_group=group, replica_bundle_mapping=MAPPING)
-    handle = serve.run(Policy.options(_placement_info=placement, user_config=config).bind(group))
+    policy = Policy.options(_placement_info=placement, user_config=config).bind(group)
+    handle = serve.run(policy, route_prefix=None)
     print(f"{BUNDLES} trainers and 2 replicas with 2 workers each stand on the {BUNDLES} bundles of pg-rl")
 
     inputs = torch.ones(INPUTS)

@@ -103,7 +103,7 @@ def app():
 
 
 def main():
-    handle = serve.run(app())
+    handle = serve.run(app(), route_prefix=None)
     table, ids = torch.load(TABLE, weights_only=True), list(range(0, ROWS, 97))
 
     def check(when):

@@ -10,6 +10,8 @@ from urllib.parse import quote, unquote
 
 MARKS = "/#@"
 DEFAULT_APPLICATION = "default"
+DEFAULT_PREFIX = "/"
+"""Where HTTP reaches an application of which nobody says it."""
 HASHED = "~"
 """Stands in the names of files that are too long to have all of an id, and in no others."""
 HASH_DIGITS = 16

@@ -23,7 +23,7 @@ from typing import Any, Self
 import msgspec
 from msgspec import Struct
 
-from executors.deployment_ids import DEFAULT_APPLICATION
+from executors.deployment_ids import DEFAULT_APPLICATION, DEFAULT_PREFIX
 from executors.simulator.fields import shown
 from executors.simulator.scenario.errors import KeyPath, ScenarioError, path_text
 from executors.simulator.scenario.textfile import read_text
@@ -49,7 +49,7 @@ class ApplicationConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     import_path: str
     name: str = DEFAULT_APPLICATION
-    route_prefix: str | None = None
+    route_prefix: str | None = DEFAULT_PREFIX
     args: dict[str, Any] = {}
     runtime_env: dict[str, Any] = {}
     logging_config: dict[str, Any] | None = None

@@ -41,7 +41,7 @@ MEANINGS = {
     "host": "Of http_options.",
     "port": "Of http_options.",
     "name": "What it is called; once in a file.",
-    "route_prefix": "The path under which HTTP requests reach it; left out: none, but for a class with @ingress.",
+    "route_prefix": "The path under which HTTP requests reach it; left out: /; null: no HTTP.",
     "import_path": "package.module:name of what bind() returned, or of a function that returns it and is called with args.",
     "args": "For the function: a dict, or the fields of the pydantic model that its argument is annotated with.",
     "runtime_env": "Ray's environment for the application's code.",
@@ -89,7 +89,7 @@ def apps_schema() -> Schema:
                 ApplicationConfig,
                 {
                     "name": {"type": "string", "default": "default"},
-                    "route_prefix": _or_null({"type": "string", "pattern": "^/"}),
+                    "route_prefix": {**_or_null({"type": "string", "pattern": "^/"}), "default": "/"},
                     "import_path": {"type": "string"},
                     "args": FREE,
                     "runtime_env": FREE,

@@ -10,6 +10,7 @@ import typer
 
 from executors.cli.asked import BAD_INPUT, asked, end
 from executors.cli.outputs import OutputError, Outputs
+from executors.deployment_ids import DEFAULT_PREFIX
 
 HEAD = "# Written by `rankcore build {targets}`; `rankcore deploy FILE --dry-run` says what deploying it would change.\n"
 PLAIN = (str, int, float, bool, type(None))
@@ -27,7 +28,8 @@ def build(targets: list[str], output: Path | None, grpc: dict[str, Any] | None =
         name, found, without = asked(partial(_application, target))
         if name in [each["name"] for each in applications]:
             end(f"{target}: expected an application with a name of its own, found {name!r}, which another has", BAD_INPUT)
-        applications.append(found)
+        prefix = DEFAULT_PREFIX if len(targets) == 1 else f"/{name}"
+        applications.append({"name": name, "route_prefix": prefix, **found})
         left_out += without
     text = _text(targets, ({} if grpc is None else {"grpc_options": grpc}) | {"applications": applications}, left_out)
     if output is None:
@@ -43,7 +45,7 @@ def build(targets: list[str], output: Path | None, grpc: dict[str, Any] | None =
 
 
 def _application(target: str) -> tuple[str, dict[str, Any], list[str]]:
-    """Its name, what a file says of it, and which options that leaves out."""
+    """Its name, what a file says of its code, and which options that leaves out."""
     from executors.loading import load_application
     from executors.ray_gpu.applications import in_order
 
@@ -53,7 +55,7 @@ def _application(target: str) -> tuple[str, dict[str, Any], list[str]]:
         options, without = _options(bound.deployment.settings)
         deployments.append({"name": each, **options})
         left_out += [f"{name}/{each}: {option} stays as the code has it" for option in without]
-    return name, {"name": name, "import_path": target, "deployments": deployments}, left_out
+    return name, {"import_path": target, "deployments": deployments}, left_out
 
 
 def _options(settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

@@ -15,6 +15,7 @@ from executors.cli.asked import BAD_INPUT, FAILED, asked, end
 from executors.cli.backends import by_rest, default_namespace
 from executors.cli.plan_words import weights_lines
 from executors.cli.ray_view import summary
+from executors.cli.run_options import prefix_of
 
 if TYPE_CHECKING:
     from executors.ray_gpu.overview import Status
@@ -33,6 +34,7 @@ class DeployAsked:
         prune: Whether applications that are not named are deleted; None: where a file was named.
         args: For a function that returns the application.
         runtime_env: Of what is deployed; None: none.
+        route_prefix: As the option says it; None: it does not.
         expect: The revision that is to be in force until then; "": that of the plan which is printed.
     """
 
@@ -48,6 +50,7 @@ class DeployAsked:
     namespace: str | None = None
     args: Mapping[str, Any] = attrs.Factory(dict)
     runtime_env: Mapping[str, Any] | None = None
+    route_prefix: str | None = None
 
 
 @attrs.frozen
@@ -70,8 +73,8 @@ class Wanted:
 def deploy(wanted: DeployAsked) -> None:
     """Do what `commands/deploy.py` says."""
     is_file = Path(wanted.target).suffix in FILES
-    if is_file and (wanted.name is not None or wanted.replicas is not None):
-        end("--name and --replicas are for MODULE:NAME; a file says both itself", BAD_INPUT)
+    if is_file and any(each is not None for each in (wanted.name, wanted.replicas, wanted.route_prefix)):
+        end("--name, --replicas and --route-prefix are for MODULE:NAME; a file says them itself", BAD_INPUT)
     if is_file and (wanted.args or wanted.runtime_env is not None):
         end("KEY=VALUE and --runtime-env are for MODULE:NAME; a file has args and runtime_env of applications", BAD_INPUT)
     prune = is_file if wanted.prune is None else wanted.prune
@@ -167,14 +170,16 @@ def _of_module(applications: list[Any], wanted: DeployAsked, namespace: str) -> 
     from executors.ray_gpu.errors import InvalidDeploymentError
     from executors.ray_gpu.packing import Origin
 
-    if wanted.name is not None and len(applications) > 1:
-        raise InvalidDeploymentError(f"--name is for one application, and there are {len(applications)}: each has its own")
+    if len(applications) > 1 and (wanted.name is not None or wanted.route_prefix is not None):
+        option = "--name" if wanted.name is not None else "--route-prefix"
+        raise InvalidDeploymentError(f"{option} is for one application, and there are {len(applications)}: each has its own")
     # A file names one application by each path.
     origin = Origin(wanted.target, wanted.args, wanted.runtime_env or {}) if len(applications) == 1 else None
     packages: list[Package] = []
     for each in applications:
         application = each if wanted.replicas is None else each.options(num_replicas=wanted.replicas)
-        target = _api().RunTarget(application, wanted.name or each.deployment.name, origin=origin)
+        prefix = prefix_of(wanted.route_prefix) if len(applications) == 1 else f"/{each.deployment.name}"
+        target = _api().RunTarget(application, wanted.name or each.deployment.name, prefix, origin=origin)
         packages += _api().packages_of(target, namespace)[0]
     return tuple(packages)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from executors.apps.file import FILES, AppsFile
 from executors.cli.asked import BAD_INPUT, asked, end
+from executors.cli.run_options import prefix_of
 from executors.deployment_ids import DEFAULT_APPLICATION
 
 if TYPE_CHECKING:
@@ -49,7 +50,9 @@ def _config(wanted: "DeployAsked") -> dict[str, Any]:
     if folder and "://" not in folder:
         end(f"--working-dir: expected the URI of a .zip, which the cluster can read, found {folder!r:.80}", BAD_INPUT)
     said = {"name": wanted.name, "args": dict(wanted.args), "runtime_env": environment}
-    return {"applications": [{"import_path": wanted.target, **{key: each for key, each in said.items() if each}}]}
+    prefix = {} if wanted.route_prefix is None else {"route_prefix": prefix_of(wanted.route_prefix)}
+    there = {key: each for key, each in said.items() if each}
+    return {"applications": [{"import_path": wanted.target, **prefix, **there}]}
 
 
 def _wait(api: Any, applications: list[str]) -> None:

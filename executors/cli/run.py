@@ -14,6 +14,7 @@ from rich.live import Live
 from executors.apps.file import FILES
 from executors.cli.asked import BAD_INPUT, FAILED, asked, end
 from executors.cli.ray_view import summary, view, without_times
+from executors.cli.run_options import prefix_of
 from executors.deployment_ids import as_application, deployment_id
 from executors.loading import forget_modules_of
 
@@ -35,6 +36,7 @@ class RunAsked:
 
     Attributes:
         args: For a function that returns the application.
+        route_prefix: As the option says it; None: it does not.
         runtime_env: Of the job, and so of all that is deployed; None: none.
         reload_of: A folder: what changes there is deployed anew; None: nothing is looked at.
     """
@@ -118,13 +120,14 @@ def _application(wanted: RunAsked, application: "Application") -> RunnableTarget
     from executors.ray_gpu.applications import in_order
     from executors.ray_gpu.packing import Origin
 
+    prefix = prefix_of(wanted.route_prefix)
     app_name, options = wanted.name or as_application(wanted.target), _options(wanted)
     if wanted.http_port is not None:
         api.start(**options, http_options={"port": wanted.http_port})
     origin = Origin(wanted.target, wanted.args, wanted.runtime_env or {})
 
     def deploy(found: "Application", wait: bool, replace: bool) -> None:
-        target = api.RunTarget(found, app_name, wanted.route_prefix, origin=origin)
+        target = api.RunTarget(found, app_name, prefix, origin=origin)
         api.run_many([target], wait=wait, replace=replace, **options)
 
     return RunnableTarget(

@@ -1,4 +1,4 @@
-"""What `rankcore run` is told of an application's arguments and environment, checked before anything is asked for."""
+"""What commands are told of an application's arguments, route and environment, checked before anything is asked for."""
 
 import os
 import sys
@@ -9,6 +9,10 @@ from typing import Any
 import typer
 
 from executors.cli.asked import BAD_INPUT, end
+from executors.deployment_ids import DEFAULT_PREFIX
+
+NO_PREFIX = "none"
+"""What `--route-prefix` says where an application is to have no HTTP."""
 
 
 def args_of(words: Iterable[str]) -> dict[str, Any]:
@@ -22,6 +26,11 @@ def args_of(words: Iterable[str]) -> dict[str, Any]:
             raise typer.BadParameter(f"expected each key once, found {key!r} again")
         found[key] = value
     return found
+
+
+def prefix_of(said: str | None) -> str | None:
+    """An application's route, by what `--route-prefix` says; None: nothing."""
+    return DEFAULT_PREFIX if said is None else None if said == NO_PREFIX else said
 
 
 def app_dir_first(folder: Path | None) -> None:

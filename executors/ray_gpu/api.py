@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 import ray
 
-from executors.deployment_ids import DEFAULT_APPLICATION, deployment_id, problem_of, split
+from executors.deployment_ids import DEFAULT_APPLICATION, DEFAULT_PREFIX, deployment_id, problem_of, split
 from executors.notes_followed import followed
 from executors.ray_gpu import connection, names
 from executors.ray_gpu.applications import packages_in
@@ -36,7 +36,6 @@ from executors.ray_gpu.errors import (
     not_one,
 )
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
-from executors.ray_gpu.http.ingress import APP
 from executors.ray_gpu.http.options import HttpOptions, checked_prefix
 from executors.ray_gpu.logs.config import LoggingConfig, as_plain, logging_config_of
 from executors.ray_gpu.overview import DeploymentInfo, Status
@@ -154,7 +153,7 @@ def run(
     wait: bool = True,
     timeout_s: float | None = None,
     replace: bool = False,
-    route_prefix: str | None = None,
+    route_prefix: str | None = DEFAULT_PREFIX,
     external_scaler_enabled: bool = False,
     controller_options: ControllerOptions | Mapping[str, Any] | None = None,
     namespace: str | None = None,
@@ -175,8 +174,8 @@ def run(
         wait: Return only when all its deployments are healthy.
         timeout_s: How long to wait; None: for as long as they are being started.
         replace: Whether a deployment may replace one of another class that has its name, in the same application.
-        route_prefix: The path under which HTTP reaches the application, such as "/"; proxies are started where there are
-            none yet. None: "/" for a class with `@ingress`, no HTTP for any other.
+        route_prefix: The path under which HTTP reaches the application, which no other one may have; proxies are started
+            where there are none yet. None: no HTTP.
         external_scaler_enabled: No deployment of it may scale itself then: `scale` is called from outside, as it may be of any
             other without `autoscaling_config` too.
         controller_options, namespace, journal: As for `start`.
@@ -232,7 +231,7 @@ class RunTarget:
 
     target: Application
     name: str = DEFAULT_APPLICATION
-    route_prefix: str | None = None
+    route_prefix: str | None = DEFAULT_PREFIX
     external_scaler_enabled: bool = False
     logging_config: LoggingConfig | Mapping[str, Any] | None = None
     origin: Origin | None = None
@@ -270,8 +269,7 @@ def run_many(
     """
     targets, options = list(targets), controller_options_of(controller_options)
     _check_names([each.name for each in targets])
-    if any(_prefix_of(each) is not None for each in targets):
-        _check_http_can_be_served()
+    _serves_http(_prefix_of(each) for each in targets)
     connection.connect(start=True)
     namespace = namespace or connection.default_namespace()
     built = [packages_of(each, namespace) for each in targets]
@@ -341,9 +339,9 @@ def deploy_packages(
     _check_names([each.code.app_name for each in packages if each.is_ingress])
     logs = as_plain(logging_config_of(logging_config))
     has_options = http_options is not None or grpc_options is not None
-    serves_http = has_options or any(each.route_prefix is not None for each in packages)
-    if serves_http:
+    if has_options:
         _check_http_can_be_served()
+    serves_http = has_options or _serves_http((each.route_prefix for each in packages), warns=True)
     env_vars = controller_options.env_vars if controller_options is not None else None
     controller = connection.start_controller(namespace, journal, env_vars)
     _say_where_journal_is(controller, journal)
@@ -631,9 +629,7 @@ def _prefix_of(target: RunTarget) -> str | None:
     """Its name is looked at too."""
     if (problem := problem_of(target.name)) is not None:
         raise InvalidDeploymentError(f"the application's name must be {problem}, got {target.name!r:.80}")
-    if target.route_prefix is None:
-        return "/" if hasattr(target.target.deployment.target, APP) else None
-    return checked_prefix(target.route_prefix)
+    return None if target.route_prefix is None else checked_prefix(target.route_prefix)
 
 
 def _wanted_outside(before: ProxyOptions | None, http: object, grpc: object, logs: dict[str, Any] | None) -> ProxyOptions:
@@ -669,6 +665,25 @@ def _check_http_can_be_served() -> None:
         from executors.ray_gpu.http import proxy_app, replica_side  # noqa: F401
     except ImportError as error:
         raise InvalidDeploymentError(f"HTTP needs more packages: pip install 'rankcore[http]' ({error})") from None
+
+
+def _serves_http(prefixes: Iterable[str | None], *, warns: bool = False) -> bool:
+    """Whether proxies are to be there for these. Where packages are missing the default prefix is no error: nobody has asked.
+
+    Raises:
+        InvalidDeploymentError: There is another prefix, and packages are missing.
+    """
+    there = {each for each in prefixes if each is not None}
+    try:
+        if there:
+            _check_http_can_be_served()
+    except InvalidDeploymentError as error:
+        if there != {DEFAULT_PREFIX}:
+            raise
+        if warns:
+            LOG.warning("there is no HTTP: %s", error)
+        return False
+    return bool(there)
 
 
 def _serve_outside(controller: Any, options: ProxyOptions, *, replace: bool) -> None:

@@ -10,6 +10,7 @@ import attrs
 import ray
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError, RuntimeEnvSetupError
 
+from executors.deployment_ids import DEFAULT_PREFIX
 from executors.loading import LoadError, arguments_for, in_users_code, load_object, name_of
 from executors.ray_gpu.api import RunTarget, packages_of
 from executors.ray_gpu.applications import in_order
@@ -75,7 +76,7 @@ class WantedApplication:
 
     name: str
     import_path: str
-    route_prefix: str | None = None
+    route_prefix: str | None = DEFAULT_PREFIX
     args: Mapping[str, Any] = attrs.Factory(dict)
     runtime_env: Mapping[str, Any] = attrs.Factory(dict)
     deployments: Mapping[str, Mapping[str, Any]] = attrs.Factory(dict)

@@ -267,7 +267,7 @@ class Controller:
             raise NameInUseError(f"{error.found} cannot be deployed now: {error.allowed}") from None
         if isinstance(error, InvalidSpecError) and error.field.endswith(".route_prefix"):
             raise NameInUseError(
-                f"route_prefix {error.found!r} must be {error.allowed}: give this application another"
+                f"route_prefix {error.found!r} must be {error.allowed}: give this application another, or None for no HTTP"
             ) from None
 
     async def evict(self, name: str, keep: str) -> None:

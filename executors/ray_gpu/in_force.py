@@ -87,8 +87,13 @@ def application_config(
     """
     there = [each for each in deployments if not each.entry.deleting]
     origin: dict[str, Any] = next((thaw_json(each.extras.origin) for each in there if each.extras.origin is not None), {})
-    prefix = {"route_prefix": application.route_prefix} if application.route_prefix is not None else {}
-    return {"name": name, **prefix, **origin, "deployments": [_deployment(name, each, is_logging_said) for each in there]}
+    prefix = application.route_prefix  # said in any case: what left out means has changed once
+    return {
+        "name": name,
+        "route_prefix": prefix,
+        **origin,
+        "deployments": [_deployment(name, each, is_logging_said) for each in there],
+    }
 
 
 def _outside(options: HttpOptions | GrpcOptions) -> dict[str, Any]:

@@ -1,4 +1,10 @@
-"""Broadcasts: one part for each rank, gathered in rank order, with one answer for all of them (Q9)."""
+"""Broadcasts: one part for each rank, gathered in rank order, with one answer for all of them (Q9).
+
+A rank that nobody has at the moment is waited for, unless failures are kept and another rank has somebody: who asks so wants
+the answers of those that run, and the part fails at once. Where nobody runs at all every rank is waited for.
+"""
+
+from collections.abc import Sequence
 
 from rankcore.routing import endings
 from rankcore.routing.notes import RoutingNoteKind
@@ -17,20 +23,31 @@ def admit(tables: Tables, whole: Request) -> None:
             tables.unsplit[whole.serial] = whole
             tables.waiting += 1
             tables.note(RoutingNoteKind.QUEUED, "Q9", whole.request_id, None, "the world size is not known yet")
-    elif world_size and all(has_room(tables.holder_of(rank)) for rank in range(world_size)):
+    elif world_size and all(has_room(tables.holder_of(rank)) for rank in _ranks_asked(tables, whole)):
         _send(tables, whole)
     else:
         endings.turn_away(tables, whole, tables.waiting)
 
 
+def _ranks_asked(tables: Tables, whole: Request) -> Sequence[int]:
+    """Whose answers are wanted, of the ranks of this moment."""
+    ranks = range(tables.world_size)
+    held = [rank for rank in ranks if tables.holder_of(rank) is not None] if whole.keeps_failures else ranks
+    return held or ranks
+
+
 def _split(tables: Tables, whole: Request) -> list[Request]:
-    """One part for each rank of this moment."""
+    """One part for each rank of this moment; those are returned that are to be answered."""
+    asked = _ranks_asked(tables, whole)
     whole.unfinished = tables.world_size
     whole.parts = {
         rank: Request(whole.request_id, whole.serial + 1 + rank, whole.arrived_at, rank=rank, part=rank)
         for rank in range(tables.world_size)
     }
-    return list(whole.parts.values())
+    if len(asked) < tables.world_size:
+        for rank in sorted(whole.parts.keys() - set(asked)):
+            endings.fail_vacant(tables, whole.parts[rank])
+    return [whole.parts[rank] for rank in asked]
 
 
 def _send(tables: Tables, whole: Request) -> None:

@@ -93,7 +93,7 @@ class FailPart(Struct, frozen=True, gc=False):
     """There is no answer of this part of a broadcast, which keeps failures: it stands in its place once all are `Complete`.
 
     Attributes:
-        kind, reason, part: As in `Fail`.
+        kind, reason, part: As in `Fail`; where there was no attempt, nobody has the rank, at the moment or any more.
     """
 
     request_id: RequestId

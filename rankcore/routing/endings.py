@@ -85,6 +85,11 @@ def fail_beyond(tables: Tables, request: Request, rank: int) -> None:
     _fail(tables, request, None, beyond(tables, rank))
 
 
+def fail_vacant(tables: Tables, part: Request) -> None:
+    """Nobody has the rank of a part that is not to wait for anybody."""
+    _fail(tables, part, None, f"nobody has rank {part.part} of deployment {tables.spec.name!r} at the moment")
+
+
 def beyond(tables: Tables, rank: int) -> str:
     """Why nothing can be done for a rank."""
     return f"deployment {tables.spec.name!r} has no rank {rank}: its world size is {tables.world_size}"

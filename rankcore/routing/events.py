@@ -56,7 +56,8 @@ class RequestArrived(Struct, frozen=True, kw_only=True, gc=False):
         key: A session, a prompt's prefix or a model: under the policy "affinity", requests of one key go to one replica.
         rank: Only the replica with this rank will do.
         broadcast: All ranks are to answer: one part for each rank below the world size of that moment.
-        keep_failures: Of a broadcast: a part that fails has that for its answer, and the others are waited for.
+        keep_failures: Of a broadcast: a part that fails has that for its answer, and the others are waited for. A rank that
+            nobody has at the moment fails at once, unless nobody has any.
         deadline: When the caller no longer waits, on the clock of `at`; None: `RoutingSpec.request_timeout_s` decides.
     """
 

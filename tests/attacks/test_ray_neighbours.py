@@ -32,7 +32,7 @@ def model(serve):
         def __call__(self):
             return os.getpid()
 
-    return serve.run(Model.bind())
+    return serve.run(Model.bind(), route_prefix=None)
 
 
 def endpoints():

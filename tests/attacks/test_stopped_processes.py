@@ -128,7 +128,7 @@ def test_a_driver_is_told_who_does_not_answer(serve, monkeypatch):
     from rankcore.errors import RankcoreError
     from tests.ray_apps import double
 
-    serve.run(double.bind())
+    serve.run(double.bind(), route_prefix=None)
     monkeypatch.setattr(connection, "ANSWER_S", 0.5)
     controller = serve.status().controller_pid
     os.kill(controller, signal.SIGSTOP)

@@ -78,7 +78,7 @@ class RaySystem:
         self._configs[spec.config_id] = spec.user_config
         options = {option: getattr(spec, field) for option, field in SPEC_OPTIONS.items()}
         application = Obedient.options(name=spec.name, ray_actor_options={"num_cpus": 1}, **options).bind(str(self._folder))
-        self._serve.run(application, wait=False)
+        self._serve.run(application, wait=False, route_prefix=None)
 
     def change(self, spec: DeploymentSpec) -> None:
         self._want(lambda: self._run(spec))

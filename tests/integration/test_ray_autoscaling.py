@@ -22,7 +22,7 @@ def test_replicas_come_with_the_load_from_none_and_go_with_it(serve, tmp_path):
     from executors.ray_gpu.errors import InvalidDeploymentError
     from tests.ray_apps import Scaled
 
-    handle = serve.run(Scaled.bind())
+    handle = serve.run(Scaled.bind(), route_prefix=None)
     assert replicas(serve) == 0
     calls = [handle.remote(str(tmp_path / "go")) for _ in range(12)]
     eventually(lambda: replicas(serve) == 3, "as many as there may be")
@@ -37,7 +37,7 @@ def test_replicas_come_with_the_load_from_none_and_go_with_it(serve, tmp_path):
 def test_a_restarted_controller_goes_on_with_the_target_and_then_with_the_load(serve, tmp_path):
     from tests.ray_apps import Scaled
 
-    handle = serve.run(Scaled.bind())
+    handle = serve.run(Scaled.bind(), route_prefix=None)
     calls = [handle.remote(str(tmp_path / "go")) for _ in range(12)]
     eventually(lambda: replicas(serve) == 3, "as many as there may be")
     before = serve.status()
@@ -64,7 +64,7 @@ def test_a_policy_of_the_users_is_followed_and_one_that_fails_is_reported_and_ch
         return serve.status().deployments["Scaled"].message
 
     config = {**Scaled.settings["autoscaling_config"], "policy": as_written, "min_replicas": 1}
-    serve.run(Scaled.options(autoscaling_config=config).bind())
+    serve.run(Scaled.options(autoscaling_config=config).bind(), route_prefix=None)
     eventually(lambda: target(serve) == replicas(serve) == 2, "what the policy says")
     wanted.write_text("many")
     eventually(lambda: "the autoscaling policy as_written raised ValueError" in message(), "status says why")
@@ -75,6 +75,6 @@ def test_a_policy_of_the_users_is_followed_and_one_that_fails_is_reported_and_ch
     os.kill(before.controller_pid, signal.SIGKILL)
     wanted.write_text("1")
     eventually(lambda: serve.status().epoch > before.epoch and target(serve) == 1, "the next controller has the policy too")
-    serve.run(Scaled.options(autoscaling_config={**config, "policy": "no_such_module:policy"}).bind())
+    serve.run(Scaled.options(autoscaling_config={**config, "policy": "no_such_module:policy"}).bind(), route_prefix=None)
     eventually(lambda: "no_such_module:policy cannot be imported" in message(), "status says why")
     assert target(serve) == 1

@@ -24,7 +24,7 @@ def told(reports):
 def test_replicas_see_their_ranks_before_init_and_in_calls(serve):
     from tests.ray_apps import RankAware
 
-    handle = serve.run(RankAware.options(num_replicas=4).bind())
+    handle = serve.run(RankAware.options(num_replicas=4).bind(), route_prefix=None)
     seen = {}
     while len(seen) < 4:
         rank, world_size = handle.remote().result(ANSWER_S)
@@ -59,7 +59,7 @@ class ModelShard:
     )
     options = {"num_replicas": 2, "user_config": {"name": "model_v1"}, "ray_actor_options": {"num_cpus": 0}}
     app = serve.deployment(**options)(namespace["ModelShard"]).bind()
-    handle = serve.run(app)
+    handle = serve.run(app, route_prefix=None)
     answers = set()
     eventually(lambda: answers.add(handle.remote().result()["rank"]) or answers == {0, 1}, "both have answered")
 
@@ -68,8 +68,10 @@ def test_an_application_takes_the_place_of_the_one_before_it_as_in_ray_serve(ser
     from tests.ray_apps import ConfigOnly, RankAware
 
     # Four replicas with a processor each fill the cluster: the second application has room only where the first one was.
-    serve.run(RankAware.options(num_replicas=4, ray_actor_options={"num_cpus": 1}).bind())
-    handle = serve.run(ConfigOnly.options(num_replicas=4, ray_actor_options={"num_cpus": 1}).bind(), timeout_s=ANSWER_S)
+    serve.run(RankAware.options(num_replicas=4, ray_actor_options={"num_cpus": 1}).bind(), route_prefix=None)
+    handle = serve.run(
+        ConfigOnly.options(num_replicas=4, ray_actor_options={"num_cpus": 1}).bind(), timeout_s=ANSWER_S, route_prefix=None
+    )
     answers = set()
     eventually(lambda: answers.add(handle.remote().result(ANSWER_S)[0]) or answers == {0, 1, 2, 3}, "all four have answered")
     eventually(lambda: sorted(serve.status().deployments) == ["default/ConfigOnly"], "the first one is gone")
@@ -100,9 +102,9 @@ def test_one_class_bound_twice_is_two_deployments_and_one_of_another_application
     def pids(name):
         return [each.pid for each in serve.status().deployments[name].replicas]
 
-    far = serve.run(Part.bind("far"), name="other")
+    far = serve.run(Part.bind("far"), name="other", route_prefix=None)
     before = pids("other/Part")
-    handle = serve.run(Whole.bind(Part.bind("left"), [Part.bind("right")], far), name="both")
+    handle = serve.run(Whole.bind(Part.bind("left"), [Part.bind("right")], far), name="both", route_prefix=None)
     said = [("left", "both", "Part"), ("right", "both", "Part_1"), ("far", "other", "Part")]
     assert handle.remote().result(ANSWER_S) == said
     assert handle.found.remote().result(ANSWER_S) == ("both", "other")
@@ -117,7 +119,7 @@ def test_one_class_bound_twice_is_two_deployments_and_one_of_another_application
     os.kill(status.controller_pid, signal.SIGKILL)
     eventually(lambda: serve.status().epoch > status.epoch, "the next controller")
     assert handle.remote().result(ANSWER_S) == said
-    serve.run(Whole.bind(Part.bind("left"), far), name="both")
+    serve.run(Whole.bind(Part.bind("left"), far), name="both", route_prefix=None)
     assert handle.remote().result(ANSWER_S) == [said[0], said[2]]
     eventually(
         lambda: sorted(serve.status().deployments) == ["both/Part", "both/Whole", "other/Part"], "the second part is gone"
@@ -130,7 +132,7 @@ def test_an_upscale_reaches_everybody_at_once_and_calls_no_user_code(serve):
     from executors.ray_gpu.observation import observe
     from tests.ray_apps import RankAware
 
-    handle = serve.run(RankAware.options(num_replicas=2).bind())
+    handle = serve.run(RankAware.options(num_replicas=2).bind(), route_prefix=None)
     before = {report.ranks: report.endpoint.pid for report in observe("RankAware")}
     serve.scale("RankAware", 3)
     eventually(
@@ -149,7 +151,7 @@ def test_a_downscale_closes_gaps_and_tells_those_who_moved(serve):
     from executors.ray_gpu.observation import observe
     from tests.ray_apps import RankAware
 
-    handle = serve.run(RankAware.options(num_replicas=4).bind())
+    handle = serve.run(RankAware.options(num_replicas=4).bind(), route_prefix=None)
     by_rank = serve.status().deployments["RankAware"].ranks
     serve.scale("RankAware", 2, stop_first=[by_rank[0], by_rank[1]])
     eventually(lambda: ranks(serve, "RankAware") == [0, 1], "ranks are contiguous")
@@ -169,7 +171,7 @@ def test_a_downscale_closes_gaps_and_tells_those_who_moved(serve):
 def test_a_new_user_config_reaches_all_in_place(serve):
     from tests.ray_apps import RankAware
 
-    handle = serve.run(RankAware.options(num_replicas=2).bind())
+    handle = serve.run(RankAware.options(num_replicas=2).bind(), route_prefix=None)
     pids = {each.pid for each in serve.status().deployments["RankAware"].replicas}
     serve.update("RankAware", user_config={"name": "v2", "layers": [1, 2]})
 
@@ -184,8 +186,8 @@ def test_a_new_user_config_reaches_all_in_place(serve):
 def test_reconfigure_without_a_rank_is_not_called_on_rank_changes(serve):
     from tests.ray_apps import ConfigOnly, NoConfig
 
-    config_only = serve.run(ConfigOnly.options(num_replicas=3).bind())
-    no_config = serve.run(NoConfig.options(num_replicas=3).bind(), name="other")
+    config_only = serve.run(ConfigOnly.options(num_replicas=3).bind(), route_prefix=None)
+    no_config = serve.run(NoConfig.options(num_replicas=3).bind(), name="other", route_prefix=None)
     for name in ("ConfigOnly", "NoConfig"):
         by_rank = serve.status().deployments[name].ranks
         serve.scale(name, 2, stop_first=[by_rank[0]])
@@ -203,7 +205,7 @@ def test_reconfigure_without_a_rank_is_not_called_on_rank_changes(serve):
 def test_functions_and_handles_within_replicas_work(serve):
     from tests.ray_apps import Caller, double
 
-    handle = serve.run(Caller.bind(double.bind()))
+    handle = serve.run(Caller.bind(double.bind()), route_prefix=None)
     assert handle.remote(20).result(ANSWER_S) == 41
     assert serve.get_deployment_handle("double").remote(x=4).result(ANSWER_S) == 8
 
@@ -211,11 +213,11 @@ def test_functions_and_handles_within_replicas_work(serve):
 def test_the_same_run_again_changes_nothing_and_new_code_replaces_all(serve):
     from tests.ray_apps import RankAware
 
-    serve.run(RankAware.options(num_replicas=2).bind("a"))
+    serve.run(RankAware.options(num_replicas=2).bind("a"), route_prefix=None)
     before = serve.status().deployments["RankAware"]
-    serve.run(RankAware.options(num_replicas=2).bind("a"))
+    serve.run(RankAware.options(num_replicas=2).bind("a"), route_prefix=None)
     assert serve.status().deployments["RankAware"] == before
-    handle = serve.run(RankAware.options(num_replicas=2).bind("b"))
+    handle = serve.run(RankAware.options(num_replicas=2).bind("b"), route_prefix=None)
     after = serve.status().deployments["RankAware"]
     assert sorted(after.ranks) == [0, 1]
     assert not {each.pid for each in before.replicas} & {each.pid for each in after.replicas}
@@ -225,7 +227,7 @@ def test_the_same_run_again_changes_nothing_and_new_code_replaces_all(serve):
 def test_many_callers_at_once_get_their_own_answers(serve):
     from tests.ray_apps import double
 
-    handle = serve.run(double.options(num_replicas=2).bind())
+    handle = serve.run(double.options(num_replicas=2).bind(), route_prefix=None)
     wrong = []
 
     def call(base):
@@ -245,7 +247,7 @@ def test_deleting_ends_calls_with_a_clear_error(serve):
     from executors.ray_gpu.errors import UnknownNameError
     from tests.ray_apps import double
 
-    handle = serve.run(double.bind())
+    handle = serve.run(double.bind(), route_prefix=None)
     assert handle.remote(1).result(ANSWER_S) == 2
     serve.delete("double")
     assert serve.status().deployments == {}
@@ -259,7 +261,7 @@ def test_stop_replicas_replaces_each_with_its_rank(serve):
     from executors.ray_gpu.errors import UnknownNameError
     from tests.ray_apps import RankAware
 
-    serve.run(RankAware.options(num_replicas=3).bind())
+    serve.run(RankAware.options(num_replicas=3).bind(), route_prefix=None)
     before = serve.status().deployments["RankAware"].ranks
     serve.stop_replicas([before[1]])
 
@@ -286,7 +288,7 @@ def test_bad_options_are_refused_before_anything_runs(serve, options, text):
     from tests.ray_apps import double
 
     with pytest.raises(InvalidDeploymentError, match=text):
-        serve.run(double.options(**options).bind())
+        serve.run(double.options(**options).bind(), route_prefix=None)
 
 
 def test_what_cannot_be_pickled_is_named(serve):
@@ -294,7 +296,7 @@ def test_what_cannot_be_pickled_is_named(serve):
     from tests.ray_apps import Caller
 
     with pytest.raises(InvalidDeploymentError, match=r"argument 0 of Caller.bind cannot be pickled"):
-        serve.run(Caller.bind(threading.Lock()))
+        serve.run(Caller.bind(threading.Lock()), route_prefix=None)
 
     lock = threading.Lock()
 
@@ -303,17 +305,17 @@ def test_what_cannot_be_pickled_is_named(serve):
             return lock
 
     with pytest.raises(InvalidDeploymentError, match=r"Holder.*cannot be pickled"):
-        serve.run(serve.deployment(Holder).bind())
+        serve.run(serve.deployment(Holder).bind(), route_prefix=None)
 
 
 def test_a_name_in_use_by_another_class_is_refused(serve):
     from executors.ray_gpu.errors import NameInUseError
     from tests.ray_apps import NoConfig, double
 
-    serve.run(double.bind())
+    serve.run(double.bind(), route_prefix=None)
     with pytest.raises(NameInUseError, match=r"default/double is the name of a deployment of tests\.ray_apps\.double already"):
-        serve.run(NoConfig.options(name="double").bind())
-    serve.run(NoConfig.options(name="double").bind(), replace=True)
+        serve.run(NoConfig.options(name="double").bind(), route_prefix=None)
+    serve.run(NoConfig.options(name="double").bind(), replace=True, route_prefix=None)
     assert serve.status().deployments["double"].class_name == "tests.ray_apps.NoConfig"
 
 
@@ -321,7 +323,7 @@ def test_an_update_that_is_not_allowed_changes_nothing(serve):
     from executors.ray_gpu.errors import InvalidDeploymentError
     from tests.ray_apps import double
 
-    serve.run(double.bind())
+    serve.run(double.bind(), route_prefix=None)
     with pytest.raises(InvalidDeploymentError, match="num_replicas must be an integer"):
         serve.scale("double", -2)
     with pytest.raises(InvalidDeploymentError, match="update cannot change 'ray_actor_options'"):
@@ -332,7 +334,7 @@ def test_an_update_that_is_not_allowed_changes_nothing(serve):
 def test_a_request_that_no_node_can_meet_is_told_in_status(serve):
     from tests.ray_apps import double
 
-    serve.run(double.options(ray_actor_options={"num_cpus": 0, "num_gpus": 8}).bind(), wait=False)
+    serve.run(double.options(ray_actor_options={"num_cpus": 0, "num_gpus": 8}).bind(), wait=False, route_prefix=None)
     info = serve.status().deployments["double"]
     assert info.message == "no node can ever hold it: it asks for GPU 8; the largest node has GPU 0"
     assert [each.state for each in info.replicas] == ["REQUESTED"]
@@ -342,7 +344,7 @@ def test_a_request_that_no_node_can_meet_is_told_in_status(serve):
 def test_exceptions_of_calls_come_back_and_the_replica_lives_on(serve):
     from tests.ray_apps import Faulty
 
-    handle = serve.run(Faulty.bind())
+    handle = serve.run(Faulty.bind(), route_prefix=None)
     with pytest.raises(KeyError, match="not here") as caught:
         handle.remote("raise").result(ANSWER_S)
     assert "in __call__" in str(caught.value.__cause__)
@@ -356,7 +358,7 @@ def test_a_call_whose_replica_dies_fails_and_says_so(serve):
     from executors.ray_gpu.errors import ReplicaGoneError
     from tests.ray_apps import Faulty
 
-    handle = serve.run(Faulty.bind())
+    handle = serve.run(Faulty.bind(), route_prefix=None)
     with pytest.raises(ReplicaGoneError, match=r"replica default/Faulty#\d+\.0 died while it ran this call"):
         handle.remote("exit").result(ANSWER_S)
     assert handle.remote("ok").result(ANSWER_S) == "ok", "a call waits for the replacement"
@@ -365,7 +367,7 @@ def test_a_call_whose_replica_dies_fails_and_says_so(serve):
 def test_nothing_listens_beyond_this_machine(serve):
     from tests.ray_apps import double
 
-    serve.run(double.bind())
+    serve.run(double.bind(), route_prefix=None)
     ours = {str(os.getpid())}
     pids = {int(each) for each in os.listdir("/proc") if each.isdigit()}
     family = _descendants(int(next(iter(ours))), pids)

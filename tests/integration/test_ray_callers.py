@@ -27,7 +27,7 @@ def test_a_process_has_one_question_however_many_deployments_it_calls(serve):
             return x
 
     called = [f"Echo{number}" for number in range(4)]
-    handles = [serve.run(Echo.options(name=each).bind(), name=each) for each in called]
+    handles = [serve.run(Echo.options(name=each).bind(), name=each, route_prefix=None) for each in called]
     assert [each.remote(number).result(ANSWER_S) for number, each in enumerate(handles)] == [0, 1, 2, 3]
     eventually(lambda: pending() == 1, "one question of this process")
     response = handles[0].remote("x")

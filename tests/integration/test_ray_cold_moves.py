@@ -59,7 +59,9 @@ def cold(serve, name, code, path, *args, residency=(), **options):
     """An application of that name with one deployment of that name."""
     options = {"graceful_shutdown_timeout_s": 0.2, "start_backoff_s": 0.05, "max_ongoing_requests": 1, **options}
     weights = serve.Residency(**{"weights": path, "min_hot_s": 0.0, **dict(residency)})
-    return serve.RunTarget(serve.deployment(code).options(name=name, residency=weights, **options).bind(*args), name)
+    return serve.RunTarget(
+        serve.deployment(code).options(name=name, residency=weights, **options).bind(*args), name, route_prefix=None
+    )
 
 
 @pytest.fixture

@@ -50,7 +50,9 @@ def test_who_waits_for_a_load_on_a_node_that_is_lost_is_answered_from_another_on
     nodes = {node.node_id: node for node in (add_node(cluster, labels=FOR_WEIGHTS) for _ in range(2))}
     path, answer = write_weights(tmp_path, "m", 1)
     residency = ray_gpu.Residency(weights=path, node_labels=FOR_WEIGHTS)
-    handle = ray_gpu.run(Tenured.options(residency=residency, user_config="v1", start_backoff_s=0.05).bind(str(tmp_path)))
+    handle = ray_gpu.run(
+        Tenured.options(residency=residency, user_config="v1", start_backoff_s=0.05).bind(str(tmp_path)), route_prefix=None
+    )
     hold = tmp_path / "hold"
     hold.touch()
     waiting = handle.total.remote()

@@ -111,7 +111,7 @@ def test_over_grpc(serve, tmp_path):
     from tests.ray_cold_apps import Service
 
     application, answer = cold(serve, tmp_path, "m", code=Service)
-    serve.run(application, name="over-grpc")
+    serve.run(application, name="over-grpc", route_prefix=None)
     assert workers() == {}
     with grpc.insecure_channel(f"127.0.0.1:{serve.grpc_port}") as channel:
         stub = serve_pb2_grpc.UserDefinedServiceStub(channel)
@@ -170,7 +170,7 @@ def test_in_a_batch_and_by_a_handle_of_a_pinned_ingress(serve, tmp_path):
     serve.delete("shop")
     eventually(lambda: not workers(), "its worker has ended")
     application, answer = cold(serve, tmp_path, "batched", seed=2)
-    handle = serve.run(application, name="batched")
+    handle = serve.run(application, name="batched", route_prefix=None)
     calls = [handle.together.remote(number) for number in range(3)]
     assert [each.result(ANSWER_S) for each in calls] == [(number, 3, pytest.approx(answer)) for number in range(3)]
 
@@ -203,7 +203,7 @@ def test_who_waits_is_told_behind_whom_and_how_much_has_come(serve, tmp_path):
         each.mkdir()
     first, _ = cold(serve, folders[0], "first")
     second, answer = cold(serve, folders[1], "second", seed=2)
-    handles = [serve.run(each, name=name) for name, each in (("one", first), ("two", second))]
+    handles = [serve.run(each, name=name, route_prefix=None) for name, each in (("one", first), ("two", second))]
     gate, hold = tmp_path / "gate", folders[1] / "hold"
     items = handles[0].options(method_name="count", stream=True).remote(2, str(gate))
     next(items)
@@ -232,7 +232,7 @@ def test_who_cannot_have_a_place_yet_is_queued_and_what_cannot_be_had_is_refused
     first, answer = cold(serve, tmp_path, "first", residency={"dedicated": True})
     waits = {"wait_for_room_s": 3.0, "failed_for_s": 1000.0}
     second, _ = cold(serve, tmp_path, "second", seed=2, code=Service, residency=waits)
-    handle = serve.run(first, name="one")
+    handle = serve.run(first, name="one", route_prefix=None)
     assert handle.total.remote().result(ANSWER_S) == pytest.approx(answer)
     other = serve.run(second, name="two", route_prefix="/two")
     waiting = other.total.remote()
@@ -321,7 +321,7 @@ def test_who_takes_no_calls_for_a_while_stays_where_it_is_and_calls_wait(serve, 
     closed = tmp_path / "closed"
     closed.touch()
     application, answer = cold(serve, tmp_path, "m", code=Moody, health_check_period_s=0.2, health_check_timeout_s=5.0)
-    handle = serve.run(application, name="moody")
+    handle = serve.run(application, name="moody", route_prefix=None)
     call = handle.total.remote()
 
     def replica():

@@ -102,7 +102,7 @@ def test_who_calls_weights_that_cannot_be_loaded_is_told_why_over_http(serve, tm
 
 def test_two_models_take_turns_on_one_place(serve, tmp_path):
     built = [cold(serve, tmp_path, name, seed) for seed, name in enumerate(("a", "b"))]
-    handles = [serve.run(application, name=f"app{number}") for number, (application, _) in enumerate(built)]
+    handles = [serve.run(application, name=f"app{number}", route_prefix=None) for number, (application, _) in enumerate(built)]
     for turn in range(4):
         handle, (_, answer) = handles[turn % 2], built[turn % 2]
         assert handle.total.remote().result(ANSWER_S) == pytest.approx(answer)
@@ -113,7 +113,7 @@ def test_two_models_take_turns_on_one_place(serve, tmp_path):
 
 def test_a_worker_that_is_killed_is_replaced_and_who_calls_then_is_answered(serve, tmp_path):
     application, answer = cold(serve, tmp_path, "m", 3, idempotent=True)
-    handle = serve.run(application, name="shop")
+    handle = serve.run(application, name="shop", route_prefix=None)
     pid = handle.standing.remote().result(ANSWER_S)[0]
     os.kill(pid, signal.SIGKILL)
     eventually(lambda: not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text(), "it is gone")
@@ -122,7 +122,7 @@ def test_a_worker_that_is_killed_is_replaced_and_who_calls_then_is_answered(serv
 
 def test_a_controller_that_is_killed_in_the_middle_of_a_load_loads_on(serve, tmp_path):
     application, answer = cold(serve, tmp_path, "m", 4)
-    handle = serve.run(application, name="shop")
+    handle = serve.run(application, name="shop", route_prefix=None)
     hold = tmp_path / "hold"
     hold.touch()
     waiting = handle.total.remote()
@@ -138,7 +138,7 @@ def test_a_controller_that_is_killed_in_the_middle_of_a_load_loads_on(serve, tmp
 
 def test_a_controller_that_is_killed_while_a_model_is_hot_finds_it(serve, tmp_path):
     application, answer = cold(serve, tmp_path, "m", 5)
-    handle = serve.run(application, name="shop")
+    handle = serve.run(application, name="shop", route_prefix=None)
     before = handle.standing.remote().result(ANSWER_S)
     epoch = crash_controller(serve)
     assert handle.total.remote().result(ANSWER_S) == pytest.approx(answer), "calls need no controller"
@@ -188,11 +188,13 @@ pair = [Pinned.options(name="one").bind(), Pinned.options(name="two").bind()]
 FILE = """
 applications:
   - name: shop
+    route_prefix: null
     import_path: apps_elsewhere:app
     deployments:
       - name: Elsewhere
         residency: {{weights: {weights}, min_hot_s: 0}}
   - name: other
+    route_prefix: null
     import_path: apps_elsewhere:app
     runtime_env: {{env_vars: {{PYTHONPATH: "{folder}"}}}}
     deployments:
@@ -250,7 +252,7 @@ def test_a_file_brings_the_cluster_to_what_it_says_and_the_same_again_changes_no
     refused = rankcore("deploy", "apps.yaml")
     assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
     assert "applications[1].deployments[0].num_replicas: num_replicas must be" in refused.stderr
-    assert "(apps.yaml:13)" in refused.stderr
+    assert "(apps.yaml:15)" in refused.stderr
     assert there_now() == before, "all or nothing"
 
     pair = rankcore("deploy", "apps_elsewhere:pair", "--prune")

@@ -63,7 +63,7 @@ def stored(name):
 def test_replicas_serve_on_and_keep_their_ranks(serve):
     from tests.ray_apps import RankAware
 
-    handle = serve.run(RankAware.options(num_replicas=3).bind())
+    handle = serve.run(RankAware.options(num_replicas=3).bind(), route_prefix=None)
     before = settled_ranks(serve, "RankAware", 3)
     epoch = crash_controller(serve)
     assert {handle.remote().result(ANSWER_S)[1] for _ in range(6)} == {3}, "calls need no controller"
@@ -81,7 +81,7 @@ def test_replicas_serve_on_and_keep_their_ranks(serve):
 def test_a_replica_that_died_meanwhile_is_replaced_with_its_rank(serve):
     from tests.ray_apps import RankAware
 
-    serve.run(RankAware.options(num_replicas=3).bind())
+    serve.run(RankAware.options(num_replicas=3).bind(), route_prefix=None)
     before = settled_ranks(serve, "RankAware", 3)
     epoch = crash_controller(serve)
     os.kill(before[2].endpoint.pid, signal.SIGKILL)
@@ -96,8 +96,8 @@ def test_an_update_under_way_is_finished(serve):
     from tests.ray_apps import RankAware
 
     app = RankAware.options(num_replicas=4, max_unavailable=1)
-    handle = serve.run(app.bind("a"))
-    serve.run(app.bind("b"), wait=False)
+    handle = serve.run(app.bind("a"), route_prefix=None)
+    serve.run(app.bind("b"), wait=False, route_prefix=None)
     eventually(lambda: len({each.version for each in info(serve, "RankAware").replicas}) == 2, "the update is half way")
     epoch = crash_controller(serve)
     back(serve, epoch)
@@ -111,9 +111,9 @@ def test_a_version_that_was_given_up_is_not_tried_again(serve):
     from tests.ray_apps import Faulty
 
     app = Faulty.options(num_replicas=2, start_backoff_s=0.1, max_surge=1)
-    handle = serve.run(app.bind(""))
+    handle = serve.run(app.bind(""), route_prefix=None)
     with pytest.raises(DeploymentFailedError, match="no such model"):
-        serve.run(app.bind("raise"))
+        serve.run(app.bind("raise"), route_prefix=None)
     eventually(lambda: stored("default/Faulty").failed, "the checkpoint says so")
     eventually(lambda: [each.state for each in info(serve, "Faulty").replicas] == ["RUNNING"] * 2, "both ranks are held")
     before = {rank: report.endpoint for rank, report in reports("Faulty").items()}
@@ -130,7 +130,7 @@ def test_a_version_that_was_given_up_is_not_tried_again(serve):
 def test_a_downscale_with_compaction_under_way_is_finished(serve, moment, tmp_path):
     from tests.ray_apps import FaultyConfig
 
-    serve.run(FaultyConfig.options(num_replicas=4).bind())
+    serve.run(FaultyConfig.options(num_replicas=4).bind(), route_prefix=None)
     by_rank = info(serve, "FaultyConfig").ranks
     serve.scale("FaultyConfig", 2, stop_first=[by_rank[0], by_rank[1]])
     for _ in range(moment):
@@ -147,7 +147,7 @@ def test_a_rank_move_that_user_code_delays_is_known_to_the_next_controller(serve
     from tests.ray_apps import FaultyConfig
 
     gate = tmp_path / "gate"
-    serve.run(FaultyConfig.options(num_replicas=2, user_config={"how": ""}, config_rollout="at_once").bind())
+    serve.run(FaultyConfig.options(num_replicas=2, user_config={"how": ""}, config_rollout="at_once").bind(), route_prefix=None)
     serve.update("FaultyConfig", user_config={"how": "wait", "gate": str(gate)})
     eventually(lambda: all((tmp_path / f"gate.{rank}").exists() for rank in (0, 1)), "both reconfigure")
     epoch = crash_controller(serve)
@@ -162,7 +162,7 @@ def test_starts_under_way_are_adopted_or_begun_again(serve, tmp_path):
     from tests.ray_apps import Faulty
 
     gate = tmp_path / "gate"
-    serve.run(Faulty.options(num_replicas=3).bind("wait", str(gate)), wait=False)
+    serve.run(Faulty.options(num_replicas=3).bind("wait", str(gate)), wait=False, route_prefix=None)
     before = eventually(lambda: len(found := reports("Faulty")) == 3 and found, "all run their __init__")
     epoch = crash_controller(serve)
     back(serve, epoch)
@@ -176,7 +176,7 @@ def test_a_start_that_fails_while_nobody_listens_is_told_afterwards(serve, tmp_p
     from tests.ray_apps import Faulty
 
     gate = tmp_path / "gate"
-    serve.run(Faulty.options(num_replicas=1, start_backoff_s=0.1).bind("raise-later", str(gate)), wait=False)
+    serve.run(Faulty.options(num_replicas=1, start_backoff_s=0.1).bind("raise-later", str(gate)), wait=False, route_prefix=None)
     eventually(lambda: (tmp_path / "gate.begun").exists(), "__init__ runs")
     epoch = crash_controller(serve)
     gate.touch()
@@ -188,7 +188,7 @@ def test_a_deletion_under_way_is_finished(serve, tmp_path):
     from executors.ray_gpu.discovery import find_replicas
     from tests.ray_apps import Faulty
 
-    handle = serve.run(Faulty.options(num_replicas=2).bind())
+    handle = serve.run(Faulty.options(num_replicas=2).bind(), route_prefix=None)
     eventually(lambda: len({handle.pid.remote().result(ANSWER_S) for _ in range(2)}) == 2, "calls reach both")
     answers = [handle.slow.remote(str(tmp_path / f"go{number}")) for number in range(2)]
     eventually(lambda: len(list(tmp_path.glob("go?.begun"))) == 2, "both calls run")
@@ -211,7 +211,7 @@ def test_a_replica_that_nobody_wants_is_stopped(serve):
     from executors.ray_gpu.discovery import find_replicas
     from tests.ray_apps import RankAware
 
-    serve.run(RankAware.options(num_replicas=2).bind())
+    serve.run(RankAware.options(num_replicas=2).bind(), route_prefix=None)
     epoch = serve.status().epoch
     stray = names.actor_name("Stray", f"Stray#{epoch}.0")
     code = Checkpoint("rankcore").code("default/RankAware", info(serve, "RankAware").version)
@@ -239,7 +239,7 @@ def test_an_older_controller_is_refused_by_replicas_and_can_start_none(serve):
     from executors.ray_gpu.replica import Replica
     from tests.ray_apps import RankAware
 
-    serve.run(RankAware.options(num_replicas=1).bind())
+    serve.run(RankAware.options(num_replicas=1).bind(), route_prefix=None)
     version = info(serve, "RankAware").version
     epoch = back(serve, crash_controller(serve)).epoch
     healthy(serve, "RankAware")
@@ -269,7 +269,7 @@ def test_what_was_shut_down_does_not_come_back_though_the_controller_hung(serve)
     from executors.ray_gpu.errors import NoAnswerError, NotRunningError
     from tests.ray_apps import double
 
-    handle = serve.run(double.bind())
+    handle = serve.run(double.bind(), route_prefix=None)
     assert handle.remote(1).result(ANSWER_S) == 2
     (replica,) = (each.pid for each in serve.status().deployments["double"].replicas)
     hung = serve.status().controller_pid
@@ -293,7 +293,7 @@ def test_what_was_shut_down_does_not_come_back_though_the_controller_hung(serve)
 def test_many_crashes_in_a_row_leave_everything_as_it_was(serve):
     from tests.ray_apps import RankAware
 
-    serve.run(RankAware.options(num_replicas=2).bind())
+    serve.run(RankAware.options(num_replicas=2).bind(), route_prefix=None)
     before = settled_ranks(serve, "RankAware", 2)
     for _ in range(3):
         back(serve, crash_controller(serve))
@@ -312,7 +312,7 @@ def test_the_journal_goes_on_over_crashes_and_replays(serve, tmp_path):
     from tests.ray_apps import RankAware
 
     serve.start(journal=str(tmp_path / "run.jsonl"), proxy_location="Disabled")
-    serve.run(RankAware.options(num_replicas=2).bind())
+    serve.run(RankAware.options(num_replicas=2).bind(), route_prefix=None)
     os.kill(reports("RankAware")[1].endpoint.pid, signal.SIGKILL)
     eventually(lambda: sorted(reports("RankAware")) == [0, 1], "both ranks are there")
     back(serve, crash_controller(serve))
@@ -363,9 +363,9 @@ def test_a_checkpoint_that_cannot_be_read_harms_nobody(serve):
     from executors.ray_gpu.discovery import find_replicas
     from tests.ray_apps import RankAware, double
 
-    handle = serve.run(RankAware.options(num_replicas=1).bind())
+    handle = serve.run(RankAware.options(num_replicas=1).bind(), route_prefix=None)
     assert handle.remote().result(ANSWER_S)[1] == 1
-    serve.run(double.bind(), name="other")
+    serve.run(double.bind(), name="other", route_prefix=None)
     key = names.record_key("rankcore", "default/RankAware", stored("default/RankAware").number)
     good = internal_kv._internal_kv_get(key, namespace=names.KV_NAMESPACE)
     internal_kv._internal_kv_put(key, b"{", overwrite=True, namespace=names.KV_NAMESPACE)
@@ -392,7 +392,7 @@ def test_what_was_deployed_before_ids_were_full_keeps_its_id_and_its_replicas(se
     def replicas():
         return [(each.rank, each.replica_id, each.pid) for each in info(serve, "default/RankAware").replicas]
 
-    serve.run(RankAware.options(num_replicas=2).bind())
+    serve.run(RankAware.options(num_replicas=2).bind(), route_prefix=None)
     store = Checkpoint("rankcore")
     eventually(lambda: stored("default/RankAware").previous is not None, "that it was healthy is stored")
     record = stored("default/RankAware")
@@ -413,12 +413,12 @@ def test_what_was_deployed_before_ids_were_full_keeps_its_id_and_its_replicas(se
     before = replicas()
     assert {replica_id.partition("#")[0] for _, replica_id, _ in before} == {"RankAware"}
     older = DeploymentHandle("RankAware")
-    serve.run(RankAware.bind("other"), name="other")
+    serve.run(RankAware.bind("other"), name="other", route_prefix=None)
     back(serve, crash_controller(serve))
     healthy(serve, "default/RankAware")
     assert replicas() == before
     assert older.which_build.remote().result(ANSWER_S) == "a"
-    handle = serve.run(RankAware.options(num_replicas=2).bind("b"))
+    handle = serve.run(RankAware.options(num_replicas=2).bind("b"), route_prefix=None)
     assert (handle.which_build.remote().result(ANSWER_S), older.which_build.remote().result(ANSWER_S)) == ("b", "b")
     assert {replica_id.partition("#")[0] for _, replica_id, _ in replicas()} == {"RankAware"}
     serve.delete("default")
@@ -429,8 +429,8 @@ def test_a_record_that_the_core_refuses_is_left_alone_and_all_else_is_looked_aft
     from executors.ray_gpu.checkpoint import Checkpoint
     from tests.ray_apps import RankAware
 
-    odd = serve.run(RankAware.bind("odd"), name="odd")
-    fine = serve.run(RankAware.bind("fine"), name="fine")
+    odd = serve.run(RankAware.bind("odd"), name="odd", route_prefix=None)
+    fine = serve.run(RankAware.bind("fine"), name="fine", route_prefix=None)
     pid = odd.pid.remote().result(ANSWER_S)
     record = stored("odd/RankAware")
     Checkpoint("rankcore").put_record(
@@ -454,7 +454,7 @@ def test_a_journal_that_cannot_be_opened_stops_nobody(serve, tmp_path):
 
     (tmp_path / "other.txt").write_text("no journal\n")
     serve.start(journal=str(tmp_path / "other.txt"), proxy_location="Disabled")
-    assert serve.run(double.bind()).remote(2).result(ANSWER_S) == 4
+    assert serve.run(double.bind(), route_prefix=None).remote(2).result(ANSWER_S) == 4
     assert (tmp_path / "other.txt").read_text() == "no journal\n"
 
 

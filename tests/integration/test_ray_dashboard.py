@@ -65,7 +65,7 @@ def load(served):
 
             await asyncio.sleep(0.05)
 
-    handle = serve.run(Model.bind(), name="shop")
+    handle = serve.run(Model.bind(), name="shop", route_prefix=None)
     done, ends = [], threading.Event()
 
     def call():

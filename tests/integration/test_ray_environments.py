@@ -29,11 +29,11 @@ app = parts.Part.options(name=given["name"]).bind(1)
 if given["weights"]:  # which memory they use is said before there are any
     with contextlib.suppress(serve.InvalidDeploymentError):
         serve.start(memory={"device": "cpu", "stand_in_gpu_bytes": (100_000_000,)}, proxy_location="Disabled")
-serve.run(app, name=given["application"], timeout_s=240)
+serve.run(app, name=given["application"], timeout_s=240, route_prefix=None)
 if given["weights"]:
     weights = serve.Residency(weights=given["weights"])
     model = serve.deployment(parts.Model).options(name="m", residency=weights, ray_actor_options={"num_cpus": 0})
-    serve.run(model.bind(), name=given["name"] + "-model").remote().result(240)
+    serve.run(model.bind(), name=given["name"] + "-model", route_prefix=None).remote().result(240)
 """
 PARTS = """
 import os

@@ -36,7 +36,7 @@ def test_a_killed_replica_is_replaced_with_its_rank_and_nobody_else_moves(serve)
     from tests.ray_apps import RankAware
 
     # Health checks are minutes away: nothing but Ray's word of the death can start the replacement.
-    serve.run(RankAware.options(num_replicas=3, health_check_period_s=600).bind())
+    serve.run(RankAware.options(num_replicas=3, health_check_period_s=600).bind(), route_prefix=None)
     before = reports("RankAware")
     os.kill(before[1].endpoint.pid, signal.SIGKILL)
     eventually(lambda: reports("RankAware").get(1, before[1]).endpoint.pid != before[1].endpoint.pid, "rank 1 is back")
@@ -50,7 +50,7 @@ def test_a_killed_replica_is_replaced_with_its_rank_and_nobody_else_moves(serve)
 def test_several_that_die_at_once_get_their_own_ranks_back(serve):
     from tests.ray_apps import RankAware
 
-    serve.run(RankAware.options(num_replicas=4).bind())
+    serve.run(RankAware.options(num_replicas=4).bind(), route_prefix=None)
     before = reports("RankAware")
     for rank in (1, 3):
         os.kill(before[rank].endpoint.pid, signal.SIGKILL)
@@ -67,14 +67,14 @@ def test_a_failing_init_shows_its_traceback_and_gives_up(serve):
     from tests.ray_apps import Faulty
 
     with pytest.raises(DeploymentFailedError) as caught:
-        serve.run(Faulty.options(start_backoff_s=0.1).bind("raise"))
+        serve.run(Faulty.options(start_backoff_s=0.1).bind("raise"), route_prefix=None)
     assert "ValueError: no such model: tiny" in str(caught.value)
     assert "in __init__" in str(caught.value)
     now = info(serve, "Faulty")
     assert now.status == "DEPLOY_FAILED"
     assert "no such model: tiny" in now.message
     eventually(lambda: reports("Faulty") == {}, "the last one that failed has ended")
-    handle = serve.run(Faulty.options(start_backoff_s=0.1).bind(""))
+    handle = serve.run(Faulty.options(start_backoff_s=0.1).bind(""), route_prefix=None)
     assert handle.remote("well").result(ANSWER_S) == "well", "a good version leaves the failure behind"
 
 
@@ -90,7 +90,9 @@ def test_code_that_cannot_be_loaded_is_a_failed_start(serve):
     def use(_): ...
 
     with pytest.raises(DeploymentFailedError, match="no_such_module_anywhere"):
-        serve.run(serve.deployment(start_backoff_s=0.1, ray_actor_options={"num_cpus": 0})(use).bind(Unloadable()))
+        serve.run(
+            serve.deployment(start_backoff_s=0.1, ray_actor_options={"num_cpus": 0})(use).bind(Unloadable()), route_prefix=None
+        )
 
 
 def test_a_failed_update_keeps_what_ran_before(serve):
@@ -99,9 +101,9 @@ def test_a_failed_update_keeps_what_ran_before(serve):
 
     # One at a time, and the good ones stay until their successor is up.
     app = Faulty.options(num_replicas=2, start_backoff_s=0.1, max_surge=1)
-    handle = serve.run(app.bind(""))
+    handle = serve.run(app.bind(""), route_prefix=None)
     with pytest.raises(DeploymentFailedError, match="no such model"):
-        serve.run(app.bind("raise"))
+        serve.run(app.bind("raise"), route_prefix=None)
     eventually(lambda: sorted(reports("Faulty")) == [0, 1], "both ranks are held")
     assert handle.remote("still here").result(ANSWER_S) == "still here"
 
@@ -110,10 +112,16 @@ def test_a_failed_update_keeps_what_ran_before(serve):
 def test_a_hanging_init_is_ended_by_the_start_time_out_and_delays_nobody(serve):
     from tests.ray_apps import Faulty, double
 
-    serve.run(Faulty.options(start_timeout_s=10.0, max_start_failures=2, start_backoff_s=0.1).bind("hang"), wait=False)
+    serve.run(
+        Faulty.options(start_timeout_s=10.0, max_start_failures=2, start_backoff_s=0.1).bind("hang"),
+        wait=False,
+        route_prefix=None,
+    )
     eventually(lambda: reports("Faulty"), "it has its rank, and answers while __init__ hangs")
     first = reports("Faulty")[0].endpoint.pid
-    assert serve.run(double.bind(), name="other").remote(3).result(ANSWER_S) == 6, "another deployment starts meanwhile"
+    assert serve.run(double.bind(), name="other", route_prefix=None).remote(3).result(ANSWER_S) == 6, (
+        "another deployment starts meanwhile"
+    )
     eventually(lambda: "not ready 10 s after it was placed" in info(serve, "Faulty").message, "status says why")
     eventually(lambda: not os.path.exists(f"/proc/{first}"), "the process is gone")
     eventually(lambda: info(serve, "Faulty").status == "DEPLOY_FAILED", "it is given up after two times")
@@ -122,7 +130,7 @@ def test_a_hanging_init_is_ended_by_the_start_time_out_and_delays_nobody(serve):
 def test_a_failing_reconfigure_replaces_the_replica(serve):
     from tests.ray_apps import FaultyConfig
 
-    serve.run(FaultyConfig.options(num_replicas=2, start_backoff_s=0.1).bind())
+    serve.run(FaultyConfig.options(num_replicas=2, start_backoff_s=0.1).bind(), route_prefix=None)
     serve.update("FaultyConfig", user_config={"how": "raise"})
     eventually(lambda: "this config is bad" in info(serve, "FaultyConfig").message, "status has the traceback")
     eventually(lambda: info(serve, "FaultyConfig").status == "DEPLOY_FAILED", "the config is given up")
@@ -137,7 +145,7 @@ def test_a_bad_user_config_takes_one_of_four_and_run_says_so_while_calls_go_on(s
     from tests.ray_apps import FaultyConfig
 
     four = FaultyConfig.options(num_replicas=4, max_unavailable=1, start_backoff_s=0.1, idempotent=True)
-    handle = serve.run(four.bind())
+    handle = serve.run(four.bind(), route_prefix=None)
     before = reports("FaultyConfig")
     ended, answers, serving = threading.Event(), [], []
 
@@ -151,7 +159,7 @@ def test_a_bad_user_config_takes_one_of_four_and_run_says_so_while_calls_go_on(s
         calls = threads.submit(call)
         try:
             with pytest.raises(DeploymentFailedError, match="this config is bad"):
-                serve.run(four.options(user_config={"how": "raise"}).bind())
+                serve.run(four.options(user_config={"how": "raise"}).bind(), route_prefix=None)
             eventually(lambda: sorted(reports("FaultyConfig")) == [0, 1, 2, 3], "the proven one is back on rank 0")
         finally:
             ended.set()
@@ -168,7 +176,7 @@ def test_an_unhealthy_replica_is_replaced_with_its_rank(serve, tmp_path, how):
     from tests.ray_apps import Sickly
 
     sick = tmp_path / "sick"
-    handle = serve.run(Sickly.options(num_replicas=1).bind(str(sick), how))
+    handle = serve.run(Sickly.options(num_replicas=1).bind(str(sick), how), route_prefix=None)
     first = handle.remote().result(ANSWER_S)
     sick.touch()
     eventually(lambda: not os.path.exists(f"/proc/{first}"), "the sick process is gone")
@@ -182,7 +190,7 @@ def test_a_replica_that_is_not_ready_gets_no_calls_until_it_is_and_lives_on(serv
     """V16: off and on the routes, 0 kills, 0 moves; the call that it has is answered."""
     from tests.ray_apps import Moody
 
-    handle = serve.run(Moody.options(num_replicas=2).bind(str(tmp_path)))
+    handle = serve.run(Moody.options(num_replicas=2).bind(str(tmp_path)), route_prefix=None)
     before = reports("Moody")
     gate = tmp_path / "gate"
     under_way = handle.options(rank=1).slow.remote(str(gate))
@@ -208,7 +216,7 @@ def test_a_replica_that_is_not_ready_gets_no_calls_until_it_is_and_lives_on(serv
 def test_calls_that_run_longer_than_the_health_check_harm_nobody(serve, tmp_path):
     from tests.ray_apps import Faulty
 
-    handle = serve.run(Faulty.options(health_check_period_s=0.1, health_check_timeout_s=10.0).bind())
+    handle = serve.run(Faulty.options(health_check_period_s=0.1, health_check_timeout_s=10.0).bind(), route_prefix=None)
     begun = handle.slow.remote(str(tmp_path / "go"))
     eventually((tmp_path / "go.begun").exists, "the call runs")
     pid = reports("Faulty")[0].endpoint.pid
@@ -224,7 +232,7 @@ def test_any_number_of_callers_on_other_nodes_leaves_room_for_the_controllers_ow
 
     from tests.ray_apps import Faulty
 
-    serve.run(Faulty.options(graceful_shutdown_timeout_s=0.1).bind())
+    serve.run(Faulty.options(graceful_shutdown_timeout_s=0.1).bind(), route_prefix=None)
     replica = ray.get_actor(reports("Faulty")[0].endpoint.actor_name, namespace="rankcore")
     under_way = [replica.hear.remote(f"caller {number}", 0) for number in range(1200)]
     assert ray.get(replica.beliefs.remote(), timeout=ANSWER_S).ready
@@ -234,7 +242,7 @@ def test_any_number_of_callers_on_other_nodes_leaves_room_for_the_controllers_ow
 def test_a_call_that_its_caller_gives_up_harms_no_later_one(serve):
     from tests.ray_apps import Faulty
 
-    handle = serve.run(Faulty.bind())
+    handle = serve.run(Faulty.bind(), route_prefix=None)
 
     async def give_up():
         await asyncio.wait_for(handle.doze.remote(3600), 0.1)
@@ -248,7 +256,7 @@ def test_a_call_that_its_caller_gives_up_harms_no_later_one(serve):
 def test_a_downscale_waits_for_the_calls_that_run(serve, tmp_path):
     from tests.ray_apps import Faulty
 
-    handle = serve.run(Faulty.options(num_replicas=1, graceful_shutdown_timeout_s=ANSWER_S).bind())
+    handle = serve.run(Faulty.options(num_replicas=1, graceful_shutdown_timeout_s=ANSWER_S).bind(), route_prefix=None)
     answers = [handle.slow.remote(str(tmp_path / f"go{number}")) for number in range(5)]
     eventually(lambda: len(list(tmp_path.glob("go*.begun"))) == 5, "all calls run")
     serve.scale("Faulty", 0)
@@ -264,7 +272,7 @@ def test_a_call_that_never_ends_is_cut_off_by_the_time_out(serve, tmp_path):
     from executors.ray_gpu.errors import ReplicaGoneError
     from tests.ray_apps import Faulty
 
-    handle = serve.run(Faulty.options(num_replicas=1, graceful_shutdown_timeout_s=0.5).bind())
+    handle = serve.run(Faulty.options(num_replicas=1, graceful_shutdown_timeout_s=0.5).bind(), route_prefix=None)
     answer = handle.hang.remote(str(tmp_path / "begun"))
     eventually((tmp_path / "begun").exists, "it runs")
     serve.scale("Faulty", 0)
@@ -276,7 +284,7 @@ def test_a_call_that_never_ends_is_cut_off_by_the_time_out(serve, tmp_path):
 def test_no_call_is_lost_while_replicas_come_and_go(serve):
     from tests.ray_apps import double
 
-    handle = serve.run(double.options(num_replicas=3).bind())
+    handle = serve.run(double.options(num_replicas=3).bind(), route_prefix=None)
     answers = []
     for wanted in (1, 3, 2, 4, 1):
         serve.scale("double", wanted)
@@ -292,14 +300,14 @@ def test_a_replica_killed_in_any_phase_keeps_the_promises(serve, tmp_path, state
     gate = tmp_path / "gate"
     name = "FaultyConfig" if state == "RECONFIGURING" else "Faulty"
     if state == "STARTING":
-        serve.run(Faulty.options(num_replicas=2).bind("wait", str(gate)), wait=False)
+        serve.run(Faulty.options(num_replicas=2).bind("wait", str(gate)), wait=False, route_prefix=None)
         eventually(lambda: len(reports(name)) == 2, "both have their ranks")
     elif state == "RECONFIGURING":
-        serve.run(FaultyConfig.options(num_replicas=2, config_rollout="at_once").bind())
+        serve.run(FaultyConfig.options(num_replicas=2, config_rollout="at_once").bind(), route_prefix=None)
         serve.update(name, user_config={"how": "wait", "gate": str(gate)})
         eventually(lambda: all((tmp_path / f"gate.{rank}").exists() for rank in (0, 1)), "both reconfigure")
     else:
-        handle = serve.run(Faulty.options(num_replicas=2).bind())
+        handle = serve.run(Faulty.options(num_replicas=2).bind(), route_prefix=None)
     if state == "DRAINING":
         eventually(lambda: len({handle.pid.remote().result(ANSWER_S) for _ in range(2)}) == 2, "calls reach both")
         answers = [handle.slow.remote(str(gate)) for _ in range(4)]
@@ -330,7 +338,7 @@ def test_a_replica_killed_before_it_is_placed_is_started_again(serve):
     from tests.ray_apps import double
 
     # One processor is busy with the first, so that the second waits for room.
-    serve.run(double.options(num_replicas=2, ray_actor_options={"num_cpus": 3}).bind(), wait=False)
+    serve.run(double.options(num_replicas=2, ray_actor_options={"num_cpus": 3}).bind(), wait=False, route_prefix=None)
     waiting = eventually(
         lambda: next((each for each in info(serve, "double").replicas if each.message.startswith("it waits for room")), None),
         "one waits for room",
@@ -359,7 +367,7 @@ def test_a_replica_that_somebody_else_kills_is_gone_before_its_rank_is_held_agai
 
     from tests.ray_apps import Faulty
 
-    serve.run(Faulty.options(spares=1, health_check_period_s=600).bind())
+    serve.run(Faulty.options(spares=1, health_check_period_s=600).bind(), route_prefix=None)
     eventually(lambda: info(serve, "Faulty").spares == 1, "a spare could take over at once")
     victim = reports("Faulty")[0].endpoint
     os.kill(victim.pid, signal.SIGSTOP)
@@ -377,7 +385,7 @@ def test_a_replica_that_somebody_else_kills_is_gone_before_its_rank_is_held_agai
 def test_a_stopped_process_is_unhealthy_and_gone_before_its_rank_is_held_again(serve):
     from tests.ray_apps import Faulty
 
-    serve.run(Faulty.options(num_replicas=2, health_check_period_s=0.2, health_check_timeout_s=10.0).bind())
+    serve.run(Faulty.options(num_replicas=2, health_check_period_s=0.2, health_check_timeout_s=10.0).bind(), route_prefix=None)
     victim = reports("Faulty")[1].endpoint.pid
     os.kill(victim, signal.SIGSTOP)
     try:
@@ -396,14 +404,14 @@ def test_a_spare_takes_over_with_the_rank_and_another_one_comes(serve):
     from executors.ray_gpu.discovery import find_replicas
     from tests.ray_apps import RankAware
 
-    serve.run(RankAware.options(num_replicas=2, spares=1).bind("a"))
+    serve.run(RankAware.options(num_replicas=2, spares=1).bind("a"), route_prefix=None)
     eventually(lambda: info(serve, "RankAware").spares == 1, "a spare stands by")
     ours = {each.replica_id for each in info(serve, "RankAware").replicas}
     (spare,) = set(find_replicas("rankcore")["default/RankAware"]) - ours
     os.kill(reports("RankAware")[1].endpoint.pid, signal.SIGKILL)
     eventually(lambda: 1 in (now := reports("RankAware")) and now[1].endpoint.replica_id == spare, "the spare has rank 1")
     eventually(lambda: info(serve, "RankAware").spares == 1, "another one stands by")
-    serve.run(RankAware.options(num_replicas=2, spares=1).bind("b"))
+    serve.run(RankAware.options(num_replicas=2, spares=1).bind("b"), route_prefix=None)
     assert serve.get_deployment_handle("RankAware").which_build.remote().result(ANSWER_S) == "b"
     eventually(lambda: info(serve, "RankAware").spares == 1, "one of the new version stands by")
     serve.delete("RankAware")
@@ -415,7 +423,7 @@ def test_spares_of_an_older_controller_are_not_taken_for_replicas(serve):
     from executors.ray_gpu.discovery import find_replicas
     from tests.ray_apps import RankAware
 
-    serve.run(RankAware.options(num_replicas=1, spares=1).bind())
+    serve.run(RankAware.options(num_replicas=1, spares=1).bind(), route_prefix=None)
     eventually(lambda: info(serve, "RankAware").spares == 1, "a spare stands by")
     before = serve.status()
     os.kill(before.controller_pid, signal.SIGKILL)

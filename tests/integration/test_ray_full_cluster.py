@@ -37,7 +37,7 @@ def app(version, surge):
 
 @pytest.mark.parametrize("surge", [1, pytest.param(4, marks=pytest.mark.night)])
 def test_an_update_of_a_full_cluster_goes_on_without_the_room_that_there_is_not(serve, surge):
-    handle = serve.run(app("1", surge))
+    handle = serve.run(app("1", surge), route_prefix=None)
     ended, failed, answered = threading.Event(), [], []
 
     def call():
@@ -54,7 +54,7 @@ def test_an_update_of_a_full_cluster_goes_on_without_the_room_that_there_is_not(
     least, callers = PLACES, [threading.Thread(target=call, daemon=True) for _ in range(2)]
     for caller in callers:
         caller.start()
-    serve.run(app("2", surge), wait=False)
+    serve.run(app("2", surge), wait=False, route_prefix=None)
 
     def is_done():
         nonlocal least
@@ -88,7 +88,7 @@ def test_a_successor_that_still_queues_keeps_no_recovery_waiting(serve, tmp_path
             health_check_timeout_s=10 * PATIENCE_S,
             ray_actor_options={"num_cpus": 1},
         )
-        return serve.run(deployment.bind(str(tmp_path), version), **options)
+        return serve.run(deployment.bind(str(tmp_path), version), **options, route_prefix=None)
 
     def now():
         return serve.status().deployments["ServesWithoutRank"]

@@ -41,14 +41,14 @@ def test_each_successor_is_up_before_its_predecessor_ends_and_only_its_reconfigu
     from tests.ray_apps import ComesUpWithoutRank
 
     deployment = ComesUpWithoutRank.options(**HANDING_OVER, min_ready_s=0.2)
-    handle = serve.run(deployment.bind(str(tmp_path), "a"))
+    handle = serve.run(deployment.bind(str(tmp_path), "a"), route_prefix=None)
     before = by_rank("ComesUpWithoutRank")
     for rank, pid in before.items():
         assert [what for _, what in life(tmp_path, pid)] == ["begins True", "up a", f"given {rank}"], (
             "who succeeds nobody has a rank"
         )
     with Calls(handle) as calls:
-        serve.run(deployment.bind(str(tmp_path), "b"))
+        serve.run(deployment.bind(str(tmp_path), "b"), route_prefix=None)
     assert calls.failed == []
     after = by_rank("ComesUpWithoutRank")
     assert sorted(after) == sorted(before) == [0, 1, 2]
@@ -64,12 +64,12 @@ def test_while_a_successor_does_not_come_up_everybody_serves(serve, tmp_path):
     from tests.ray_apps import ComesUpWithoutRank
 
     deployment = ComesUpWithoutRank.options(**HANDING_OVER, min_ready_s=0.0)
-    handle = serve.run(deployment.bind(str(tmp_path), "a"))
+    handle = serve.run(deployment.bind(str(tmp_path), "a"), route_prefix=None)
     before = by_rank("ComesUpWithoutRank")
     closed = tmp_path / "closed-b"
     closed.touch()
     with pytest.raises(TimeoutError):
-        serve.run(deployment.bind(str(tmp_path), "b"), timeout_s=5.0)
+        serve.run(deployment.bind(str(tmp_path), "b"), timeout_s=5.0, route_prefix=None)
     assert by_rank("ComesUpWithoutRank") == before
     with Calls(handle) as calls:
         closed.unlink()
@@ -83,7 +83,7 @@ def test_a_restarted_controller_finds_who_is_prepared_and_lets_it_succeed(serve,
 
     def deploy(build, min_ready_s, **options):
         deployment = ComesUpWithoutRank.options(**{**HANDING_OVER, "num_replicas": 1}, min_ready_s=min_ready_s)
-        return serve.run(deployment.bind(str(tmp_path), build), **options)
+        return serve.run(deployment.bind(str(tmp_path), build), **options, route_prefix=None)
 
     deploy("a", 0.0)
     before = by_rank("ComesUpWithoutRank")
@@ -102,10 +102,10 @@ def test_a_class_that_reads_its_rank_in_init_fails_with_what_to_do_and_all_old_o
     from tests.ray_apps import RankAware
 
     deployment = RankAware.options(**HANDING_OVER, max_start_failures=1, start_backoff_s=0.05)
-    handle = serve.run(deployment.bind("a"))
+    handle = serve.run(deployment.bind("a"), route_prefix=None)
     before = by_rank("RankAware")
     with Calls(handle) as calls, pytest.raises(serve.DeploymentFailedError) as failed:
-        serve.run(deployment.bind("b"))
+        serve.run(deployment.bind("b"), route_prefix=None)
     assert "has no rank yet: with hand_over='prepared' or 'overlap' user code starts while its predecessor has it." in str(
         failed.value
     )

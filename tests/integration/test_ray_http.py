@@ -225,7 +225,7 @@ def test_grpc_has_status_codes_streams_deadlines_health_and_reflection(serve, po
         grpc_options={"port": grpc_port, "servicer_functions": functions},
         proxy_location="HeadOnly",
     )
-    serve.run(Service.bind(), name="app")
+    serve.run(Service.bind(), name="app", route_prefix=None)
     message = serve_pb2.UserDefinedMessage
     with grpc.insecure_channel(f"127.0.0.1:{grpc_port}") as channel:
         stub = serve_pb2_grpc.UserDefinedServiceStub(channel)

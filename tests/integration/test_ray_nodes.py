@@ -60,7 +60,7 @@ def test_a_lost_nodes_replicas_restart_elsewhere_with_their_global_ranks(cluster
     from tests.ray_apps import RankAware
 
     first, second = add_node(cluster), add_node(cluster)
-    handle = serve.run(RankAware.options(num_replicas=3, ray_actor_options={"num_cpus": 1}).bind())
+    handle = serve.run(RankAware.options(num_replicas=3, ray_actor_options={"num_cpus": 1}).bind(), route_prefix=None)
     before = settled(serve, "RankAware", 3)
     ranks_are_right_on_nodes(before)
     homes = {report.endpoint.node_id for report in before.values()}
@@ -85,7 +85,7 @@ def test_pack_ranks_puts_consecutive_ranks_on_one_node(cluster, serve):
 
     nodes = [add_node(cluster) for _ in range(3)]
     options = {"num_replicas": 4, "placement": "pack_ranks", "ray_actor_options": {"num_cpus": 1}}
-    serve.run(RankAware.options(**options).bind())
+    serve.run(RankAware.options(**options).bind(), route_prefix=None)
     found = settled(serve, "RankAware", 4)
     ranks_are_right_on_nodes(found)
     homes = [found[rank].endpoint.node_id for rank in range(4)]
@@ -103,7 +103,7 @@ def test_a_replica_that_waits_for_room_starts_when_a_node_comes(cluster, serve):
     from tests.ray_apps import RankAware
 
     add_node(cluster)
-    serve.run(RankAware.options(num_replicas=3, ray_actor_options={"num_cpus": 1}).bind(), wait=False)
+    serve.run(RankAware.options(num_replicas=3, ray_actor_options={"num_cpus": 1}).bind(), wait=False, route_prefix=None)
     eventually(lambda: "it waits for room" in serve.status().deployments["RankAware"].message, "status says so")
     add_node(cluster)
     ranks_are_right_on_nodes(settled(serve, "RankAware", 3))
@@ -116,8 +116,8 @@ def test_a_node_that_does_not_answer_delays_nobody_else(cluster, serve):
     add_node(cluster, resources={"right": 10})
     on_left = {"num_cpus": 0, "resources": {"left": 1}}
     on_right = {"num_cpus": 0, "resources": {"right": 1}}
-    serve.run(RankAware.options(num_replicas=2, ray_actor_options=on_left).bind())
-    serve.run(double.options(num_replicas=1, ray_actor_options=on_right).bind(), name="other")
+    serve.run(RankAware.options(num_replicas=2, ray_actor_options=on_left).bind(), route_prefix=None)
+    serve.run(double.options(num_replicas=1, ray_actor_options=on_right).bind(), name="other", route_prefix=None)
     raylet = silent.all_processes["raylet"][0].process.pid
     os.kill(raylet, signal.SIGSTOP)
     try:
@@ -140,7 +140,9 @@ def test_weights_that_stood_on_a_lost_node_are_loaded_on_another(cluster, serve,
         memory={"device": "cpu", "stand_in_gpu_bytes": (2 * WEIGHT_BYTES,), "cache_bytes": 0}, proxy_location="Disabled"
     )
     residency = serve.Residency(weights=path, node_labels={"for": "models"})
-    handle = serve.run(serve.deployment(Probe).options(name="m", residency=residency, idempotent=True).bind())
+    handle = serve.run(
+        serve.deployment(Probe).options(name="m", residency=residency, idempotent=True).bind(), route_prefix=None
+    )
     assert handle.remote().result(ANSWER_S) == pytest.approx(answer)
     (before,) = serve.status().deployments["m"].workers
     cluster.remove_node(next(each for each in nodes if each.node_id == before.node_id), allow_graceful=False)
@@ -176,7 +178,7 @@ def test_whoever_has_called_from_another_node_and_has_ended_is_not_waited_for_wh
     add_node(cluster, num_cpus=1)
     add_node(cluster, num_cpus=1)
     options = {"ray_actor_options": {"num_cpus": 1}, "graceful_shutdown_timeout_s": 200.0}
-    serve.run(Caller.options(**options).bind(double.options(**options).bind()), wait=True)
+    serve.run(Caller.options(**options).bind(double.options(**options).bind()), wait=True, route_prefix=None)
     address = ray.get_runtime_context().gcs_address
     for end, status in (("ends", 0), ("is killed", -9)):
         assert subprocess.run([sys.executable, "-c", PROGRAM, address, end], timeout=ANSWER_S).returncode == status

@@ -130,7 +130,9 @@ def test_ray_shows_a_replica_by_deployment_and_rank_and_follows_its_rank(serve, 
     """Before its lines at drivers."""
     from tests.ray_apps import Chatty
 
-    handle = serve.run(Chatty.options(name="llm", num_replicas=2, logging_config={"enable_access_log": False}).bind())
+    handle = serve.run(
+        Chatty.options(name="llm", num_replicas=2, logging_config={"enable_access_log": False}).bind(), route_prefix=None
+    )
     first, second = sorted(serve.status().deployments["default/llm"].replicas, key=lambda each: each.rank.rank)
 
     def shown(text):
@@ -234,7 +236,7 @@ def test_traces_are_as_the_tracing_config_of_the_start_says_and_user_code_adds_i
     try:
         config = TracingConfig(enabled=True, exporter_import_path="", sampling_ratio=1.0)
         serve.start(tracing_config=config)
-        handle = serve.run(Traced.bind(), name="traced")
+        handle = serve.run(Traced.bind(), name="traced", route_prefix=None)
         on_loop = handle.remote("on the loop").result(timeout_s=ANSWER_S)
         on_thread = handle.on_a_thread.remote("on a thread").result(timeout_s=ANSWER_S)
         for trace_id, name in ((on_loop, "on the loop"), (on_thread, "on a thread")):
@@ -245,7 +247,7 @@ def test_traces_are_as_the_tracing_config_of_the_start_says_and_user_code_adds_i
         serve.delete("traced")
         serve.start(tracing_config={"enabled": False})
         before = written()
-        off = serve.run(Traced.bind(), name="traced").remote("unseen").result(timeout_s=ANSWER_S)
+        off = serve.run(Traced.bind(), name="traced", route_prefix=None).remote("unseen").result(timeout_s=ANSWER_S)
         assert (off, written()) == ("0" * 32, before)
     finally:
         trace_as(None, "")

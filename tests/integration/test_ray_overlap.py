@@ -190,10 +190,10 @@ def test_a_class_that_reads_its_rank_in_init_fails_with_what_to_do_and_all_old_o
     from tests.ray_apps import RankAware
 
     deployment = RankAware.options(**OVERLAPPING, num_replicas=3, max_start_failures=1)
-    handle = serve.run(deployment.bind("a"))
+    handle = serve.run(deployment.bind("a"), route_prefix=None)
     before = by_rank("RankAware")
     with Calls(handle) as calls, pytest.raises(serve.DeploymentFailedError) as failed:
-        serve.run(deployment.bind("b"))
+        serve.run(deployment.bind("b"), route_prefix=None)
     assert "has no rank yet: with hand_over" in str(failed.value)
     assert "Ask in reconfigure(self, user_config, rank) or in a call, use rank_or_none, or leave hand_over" in str(failed.value)
     assert by_rank("RankAware") == before

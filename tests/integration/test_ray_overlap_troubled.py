@@ -46,7 +46,7 @@ def deploy(serve, folder, build, min_ready_s=0.0, wait=True, **options):
     from tests.ray_apps import ServesWithoutRank
 
     deployment = ServesWithoutRank.options(**{**OPTIONS, **options}, version=build, min_ready_s=min_ready_s)
-    return serve.run(deployment.bind(str(folder), build), wait=wait)
+    return serve.run(deployment.bind(str(folder), build), wait=wait, route_prefix=None)
 
 
 def is_whole(serve, version):

@@ -47,7 +47,7 @@ def test_a_drained_node_is_emptied_without_a_failed_call_and_uncordoned_it_is_us
     from tests.ray_apps import RankAware
 
     drained, other = add_node(cluster), add_node(cluster)
-    handle = serve.run(RankAware.options(num_replicas=4, ray_actor_options=ON_ONE).bind())
+    handle = serve.run(RankAware.options(num_replicas=4, ray_actor_options=ON_ONE).bind(), route_prefix=None)
     before = eventually(lambda: homes(serve), "four run")
     assert set(before.values()) == {drained.node_id, other.node_id}
     add_node(cluster)
@@ -79,7 +79,7 @@ def test_cordon_and_drain_outlive_the_controller(cluster, serve):
     from tests.ray_apps import RankAware
 
     drained = add_node(cluster)
-    handle = serve.run(RankAware.options(num_replicas=2, ray_actor_options=ON_ONE).bind())
+    handle = serve.run(RankAware.options(num_replicas=2, ray_actor_options=ON_ONE).bind(), route_prefix=None)
     assert set(eventually(lambda: homes(serve), "two run").values()) == {drained.node_id}
     cordoned = add_node(cluster)
     with Calls(handle) as calls:
@@ -103,7 +103,7 @@ def test_a_replica_that_is_pinned_to_a_drained_node_stays_there_and_that_is_said
 
     drained = add_node(cluster)
     pinned = ON_ONE | {"label_selector": {"ray.io/node-id": drained.node_id}}
-    handle = serve.run(RankAware.options(num_replicas=1, ray_actor_options=pinned).bind())
+    handle = serve.run(RankAware.options(num_replicas=1, ray_actor_options=pinned).bind(), route_prefix=None)
     eventually(lambda: homes(serve), "it runs")
     (before,) = info(serve).replicas
     add_node(cluster)
@@ -125,7 +125,7 @@ def test_a_replacement_by_name_outlives_the_controller(cluster, serve):
     from tests.ray_apps import RankAware
 
     full = add_node(cluster)
-    handle = serve.run(RankAware.options(num_replicas=2, ray_actor_options=ON_ONE).bind())
+    handle = serve.run(RankAware.options(num_replicas=2, ray_actor_options=ON_ONE).bind(), route_prefix=None)
     assert set(eventually(lambda: homes(serve), "two run").values()) == {full.node_id}
     gone = info(serve).ranks[0]
     with Calls(handle) as calls:
@@ -147,7 +147,7 @@ def test_what_ray_drains_is_left_without_a_failed_call_though_the_controller_die
     from tests.ray_apps import RankAware
 
     drained = add_node(cluster)
-    handle = serve.run(RankAware.options(num_replicas=2, ray_actor_options=ON_ONE).bind())
+    handle = serve.run(RankAware.options(num_replicas=2, ray_actor_options=ON_ONE).bind(), route_prefix=None)
     assert set(eventually(lambda: homes(serve), "two run").values()) == {drained.node_id}
     deadline_ms = int((time.time() + 600.0) * 1000)
     with Calls(handle) as calls:

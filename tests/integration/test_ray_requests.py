@@ -21,7 +21,7 @@ def test_all_callers_together_never_exceed_what_a_replica_takes_at_once(serve, t
 
     from tests.ray_apps import Requests
 
-    serve.run(Requests.options(max_ongoing_requests=3).bind())
+    serve.run(Requests.options(max_ongoing_requests=3).bind(), route_prefix=None)
 
     @ray.remote(num_cpus=0)
     def caller(path):
@@ -48,7 +48,9 @@ def test_what_waits_is_limited_and_turned_away_with_a_time_to_come_back(serve, t
     from executors.ray_gpu.errors import OverloadedError
     from tests.ray_apps import Requests
 
-    handle = serve.run(Requests.options(max_ongoing_requests=1, max_queued_requests=2, retry_after_s=7).bind())
+    handle = serve.run(
+        Requests.options(max_ongoing_requests=1, max_queued_requests=2, retry_after_s=7).bind(), route_prefix=None
+    )
     assert handle.remote(1).result(ANSWER_S) == 1
     calls = [handle.one_of.remote(str(tmp_path / "go")) for _ in range(5)]
     for late in calls[3:]:
@@ -64,7 +66,7 @@ def test_the_first_burst_of_a_process_is_limited_as_any_other(serve, tmp_path):
 
     from tests.ray_apps import Requests
 
-    serve.run(Requests.options(max_ongoing_requests=1, max_queued_requests=2).bind())
+    serve.run(Requests.options(max_ongoing_requests=1, max_queued_requests=2).bind(), route_prefix=None)
 
     @ray.remote(num_cpus=0)
     def caller(path):
@@ -87,7 +89,7 @@ def test_the_first_burst_of_a_process_is_limited_as_any_other(serve, tmp_path):
 def test_a_limit_can_be_changed_while_it_runs(serve, tmp_path):
     from tests.ray_apps import Requests
 
-    handle = serve.run(Requests.options(max_ongoing_requests=1).bind())
+    handle = serve.run(Requests.options(max_ongoing_requests=1).bind(), route_prefix=None)
     pid = handle.pid.remote().result(ANSWER_S)
     serve.update("Requests", max_ongoing_requests=4)
 
@@ -110,7 +112,7 @@ def test_a_call_that_is_not_answered_in_time_fails_and_is_cancelled(serve, tmp_p
     from executors.ray_gpu.errors import DeadlineError
     from tests.ray_apps import Requests
 
-    handle = serve.run(Requests.bind())
+    handle = serve.run(Requests.bind(), route_prefix=None)
     assert handle.remote(1).result(ANSWER_S) == 1  # the time is not to pass before it has reached the replica
     call = handle.options(method_name="until_cancelled", timeout_s=10.0).remote(str(tmp_path / "begun"))
     with pytest.raises(DeadlineError):
@@ -122,7 +124,7 @@ def test_cancelling_reaches_the_replica_however_it_is_done(serve, tmp_path):
     from executors.ray_gpu.errors import CallCancelledError
     from tests.ray_apps import Requests
 
-    handle = serve.run(Requests.bind())
+    handle = serve.run(Requests.bind(), route_prefix=None)
     first = handle.until_cancelled.remote(str(tmp_path / "first"))
     eventually((tmp_path / "first").exists, "the first has begun")
     assert first.cancel()
@@ -151,7 +153,7 @@ def test_cancelling_reaches_the_replica_however_it_is_done(serve, tmp_path):
 def test_streams_can_be_read_in_both_ways(serve):
     from tests.ray_apps import Requests
 
-    handle = serve.run(Requests.bind()).options(method_name="count", stream=True)
+    handle = serve.run(Requests.bind(), route_prefix=None).options(method_name="count", stream=True)
     assert list(handle.remote(1000)) == list(range(1000))
 
     async def read():
@@ -165,7 +167,7 @@ def test_what_is_large_goes_through_the_object_store_and_is_read_in_place(serve)
 
     from tests.ray_apps import Requests
 
-    handle = serve.run(Requests.bind())
+    handle = serve.run(Requests.bind(), route_prefix=None)
     result = handle.array.remote(1_000_000).result(ANSWER_S)
     assert int(result.sum()) == 1_000_000
     assert not result.flags.writeable, "it lies in the object store"
@@ -185,7 +187,7 @@ def test_what_is_not_so_large_is_sent_directly_as_it_was_when_it_was_called_with
 
     from tests.ray_apps import Requests
 
-    handle = serve.run(Requests.bind())
+    handle = serve.run(Requests.bind(), route_prefix=None)
     argument = numpy.ones(100_000)
     calls = [handle.is_read_only.remote(argument) for _ in range(8)]
     argument[:] = 7
@@ -200,7 +202,7 @@ def test_responses_are_arguments_and_nobody_waits_for_them(serve, tmp_path):
 
     from tests.ray_apps import Requests
 
-    handle = serve.run(Requests.bind())
+    handle = serve.run(Requests.bind(), route_prefix=None)
     late = handle.wait_for.remote(str(tmp_path / "go"))
     total = handle.add.remote(late, other=handle.add.remote(1, handle.remote(2)))
     assert not total.done()
@@ -218,7 +220,7 @@ def test_a_rank_can_be_called_by_itself_and_all_together(serve):
     from executors.ray_gpu.errors import CallError
     from tests.ray_apps import Requests
 
-    handle = serve.run(Requests.options(num_replicas=3).bind())
+    handle = serve.run(Requests.options(num_replicas=3).bind(), route_prefix=None)
     assert [handle.options(method_name="rank", rank=rank).remote().result(ANSWER_S) for rank in (2, 0, 1, 2)] == [2, 0, 1, 2]
     assert handle.options(method_name="rank", broadcast=True).remote().result(ANSWER_S) == [0, 1, 2]
     assert handle.broadcast("rank").results(timeout_s=ANSWER_S) == [0, 1, 2]
@@ -229,7 +231,7 @@ def test_a_rank_can_be_called_by_itself_and_all_together(serve):
 def test_batches_gather_what_comes_together(serve):
     from tests.ray_apps import Batched
 
-    handle = serve.run(Batched.bind())
+    handle = serve.run(Batched.bind(), route_prefix=None)
     answers = [each.result(ANSWER_S) for each in [handle.remote(number) for number in range(8)]]
     assert answers == [(number, 8) for number in range(8)]
 
@@ -237,7 +239,7 @@ def test_batches_gather_what_comes_together(serve):
 def test_a_model_is_asked_for_where_it_is(serve):
     from tests.ray_apps import ManyModels
 
-    handle = serve.run(ManyModels.bind())
+    handle = serve.run(ManyModels.bind(), route_prefix=None)
     handle.options(method_name="pid", broadcast=True).remote().result(ANSWER_S)  # both are known from here on
     answers = [
         handle.options(multiplexed_model_id=f"m{number % 4}").remote().result(ANSWER_S) for _ in range(3) for number in range(4)
@@ -251,7 +253,7 @@ def test_a_model_is_asked_for_where_it_is(serve):
 def test_the_replica_knows_which_request_it_answers(serve):
     from tests.ray_apps import Requests
 
-    handle = serve.run(Requests.bind())
+    handle = serve.run(Requests.bind(), route_prefix=None)
     assert handle.options(method_name="request", request_id="r-17").remote().result(ANSWER_S).request_id == "r-17"
 
 
@@ -260,7 +262,7 @@ def test_a_call_whose_replica_is_killed_is_done_again_only_if_that_is_allowed(se
     from executors.ray_gpu.errors import ReplicaGoneError
     from tests.ray_apps import Requests
 
-    handle = serve.run(Requests.options(num_replicas=2, idempotent=idempotent).bind())
+    handle = serve.run(Requests.options(num_replicas=2, idempotent=idempotent).bind(), route_prefix=None)
     call = handle.wait_for.remote(str(tmp_path / "go"))
     (begun,) = eventually(lambda: list(tmp_path.glob("go.*")), "it has begun")
     pid = int(begun.suffix[1:])
@@ -278,7 +280,7 @@ def test_a_stream_that_was_begun_is_cut_off_with_its_replica_however_idempotent(
     from executors.ray_gpu.errors import ReplicaGoneError
     from tests.ray_apps import Requests
 
-    handle = serve.run(Requests.options(idempotent=True).bind())
+    handle = serve.run(Requests.options(idempotent=True).bind(), route_prefix=None)
     stream = handle.options(method_name="for_ever", stream=True).remote()
     os.kill(next(stream), signal.SIGKILL)
     with pytest.raises(ReplicaGoneError):

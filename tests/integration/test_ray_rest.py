@@ -188,7 +188,7 @@ def test_a_scaling_that_is_planned_changes_nothing_and_one_that_is_asked_for_doe
 def test_the_shell_steers_the_cluster_by_the_servers_address(client, monkeypatch, tmp_path):
     monkeypatch.setenv("RANKCORE_REST_TOKEN", TOKEN)
     monkeypatch.setenv("RAY_DASHBOARD_ADDRESS", client.address)
-    beside = ("deploy", "tests.ray_rest_apps:app", "--name", "beside")
+    beside = ("deploy", "tests.ray_rest_apps:app", "--name", "beside", "--route-prefix", "none")
     assert shell(*beside, "--dry-run")[0].startswith("new       beside/Echo: 2 would start")
     assert shell(*beside, "--wait")[1].startswith("beside/Echo HEALTHY, 2 of 2 running")
     assert "shop/Echo HEALTHY" in " ".join(" ".join(shell("status", "shop")).split()), "others stay"

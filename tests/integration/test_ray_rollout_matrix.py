@@ -92,7 +92,7 @@ def test_an_update_a_restart_a_config_and_a_drain_where_there_are_as_many_places
     }
     first, second = (deployment.options(**options, version=version) for version in "12")
     other_config = second.options(user_config={"name": "v2"})
-    handle = serve.run(first.bind())
+    handle = serve.run(first.bind(), route_prefix=None)
 
     def pids():
         return {each.pid for each in running(serve)}
@@ -106,11 +106,14 @@ def test_an_update_a_restart_a_config_and_a_drain_where_there_are_as_many_places
         assert calls.failed == []
         assert min(routed, default=N) >= N - UNAVAILABLE[unavailable]
 
-    changed(lambda: serve.run(second.bind(), wait=False), lambda: [each.version for each in running(serve)] == ["2"] * N)
+    changed(
+        lambda: serve.run(second.bind(), wait=False, route_prefix=None),
+        lambda: [each.version for each in running(serve)] == ["2"] * N,
+    )
     before = pids()
     changed(lambda: serve.restart("RankAware"), lambda: not pids() & before)
     before = pids()
-    changed(lambda: serve.run(other_config.bind(), wait=False), lambda: not info(serve).rollout)
+    changed(lambda: serve.run(other_config.bind(), wait=False, route_prefix=None), lambda: not info(serve).rollout)
     assert pids() == before, "a config starts nobody"
     (full,) = {each.node_id for each in running(serve)}
     room = add_node(cluster, num_cpus=places)

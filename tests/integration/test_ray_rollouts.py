@@ -35,14 +35,14 @@ def test_a_restart_replaces_each_replica_once_and_the_same_application_again_non
     from tests.ray_apps import RankAware
 
     application = RankAware.options(num_replicas=3, max_unavailable=1).bind()
-    handle = serve.run(application)
+    handle = serve.run(application, route_prefix=None)
     before = reports("RankAware")
     serve.restart("RankAware", token="monday")
     while info(serve, "RankAware").status != "HEALTHY":
         assert handle.remote().result(ANSWER_S)[1] == 3, "two of three serve at every moment"
     after = settled(serve, "RankAware", ["monday"] * 3)
     assert not {each.endpoint.pid for each in before.values()} & {each.endpoint.pid for each in after.values()}
-    serve.run(application)
+    serve.run(application, route_prefix=None)
     assert {rank: each.endpoint for rank, each in settled(serve, "RankAware", ["monday"] * 3).items()} == {
         rank: each.endpoint for rank, each in after.items()
     }
@@ -58,9 +58,9 @@ def test_a_canary_a_crash_below_it_a_restarted_controller_and_its_promotion(serv
         found = reports("RankAware")
         return [found[rank].version for rank in sorted(found)]
 
-    serve.run(RankAware.options(num_replicas=4).bind("a"))
+    serve.run(RankAware.options(num_replicas=4).bind("a"), route_prefix=None)
     (old,) = set(builds())
-    serve.run(RankAware.options(num_replicas=4, partition=3).bind("b"))
+    serve.run(RankAware.options(num_replicas=4, partition=3).bind("b"), route_prefix=None)
     new = builds()[3]
     assert builds() == [old, old, old, new]
     assert info(serve, "RankAware").rollout == "partitioned: 1 of 4 updated, 4 of 4 available"
@@ -93,12 +93,14 @@ def test_a_stalled_update_says_what_it_waits_for_and_goes_back_when_asked(serve)
         "repeat_period_s": 0.5,
         "scarcity_after_s": None,
     }
-    handle = serve.run(RankAware.options(**options).bind("a"))
+    handle = serve.run(RankAware.options(**options).bind("a"), route_prefix=None)
     before = reports("RankAware")
     with pytest.raises(serve.InvalidDeploymentError, match="was healthy with what is wanted now"):
         serve.rollback("RankAware")
     with pytest.raises(TimeoutError):
-        serve.run(RankAware.options(**options, ray_actor_options={"num_cpus": 10_000}).bind("b"), timeout_s=1.0)
+        serve.run(
+            RankAware.options(**options, ray_actor_options={"num_cpus": 10_000}).bind("b"), timeout_s=1.0, route_prefix=None
+        )
     stalled = re.compile(r"stalled for \d+ s: 0 of 2 updated, 1 of 2 available, waits: no room, 1 of 2: rank 0 has no place")
     eventually(lambda: stalled.fullmatch(info(serve, "RankAware").rollout), "it is stalled, and says why")
     serve.rollback("RankAware")
@@ -116,7 +118,7 @@ def test_what_was_given_up_is_rolled_out_once_its_cause_is_mended(serve, tmp_pat
     there = tmp_path / "there"
     application = NeedsFile.options(num_replicas=2, max_start_failures=1).bind(str(there))
     with pytest.raises(serve.DeploymentFailedError):
-        serve.run(application)
+        serve.run(application, route_prefix=None)
     there.touch()
     serve.retry("NeedsFile")
     eventually(lambda: info(serve, "NeedsFile").status == "HEALTHY", "it is healthy")

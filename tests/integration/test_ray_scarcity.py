@@ -49,7 +49,7 @@ def test_a_start_that_takes_long_on_room_that_there_is_moves_nobody(cluster, tmp
     slow.chmod(0o755)
     slowly = {"num_cpus": 1, "runtime_env": {"py_executable": str(slow)}}
     times = {"scarcity_after_s": 0.5, "repeat_period_s": 0.3}
-    serve.run(RankAware.options(num_replicas=3, ray_actor_options=slowly, **times).bind(), wait=False)
+    serve.run(RankAware.options(num_replicas=3, ray_actor_options=slowly, **times).bind(), wait=False, route_prefix=None)
     eventually(lambda: sorted(held(serve)) == [0, 1, 2], "all three run")
     before = held(serve)
     os.kill(before[0].pid, signal.SIGKILL)
@@ -67,7 +67,7 @@ def test_the_lowest_ranks_run_on_the_places_that_there_are(cluster, nodes):
 
     nodes = nodes[1]
     app = RankAware.options(num_replicas=5, scarcity_after_s=1.0, repeat_period_s=1.0, ray_actor_options={"num_cpus": 1}).bind()
-    handle = serve.run(app, wait=False)
+    handle = serve.run(app, wait=False, route_prefix=None)
     eventually(lambda: sorted(held(serve)) == [0, 1, 2], "the ranks 0, 1 and 2 run")
     eventually(lambda: "ranks 3, 4 have no place: 3 of 5 have one" in told(serve), "status says which have no place")
     eventually(lambda: "it asks for CPU 1; the node with the most free has CPU 0" in told(serve), "status says what is lacking")

@@ -29,11 +29,11 @@ IMPORTS = (
 SERVICE = "ray.serve.generated.serve_pb2_grpc.add_UserDefinedServiceServicer_to_server"
 REQUEST_TIMEOUT_S = 4.0
 BY_DAY = {
-    "backpressure", "bundles", "cancelled_call", "choose_replica", "config_objects", "fails_to_start", "grpc_service",
-    "handle_ends", "http_class", "local_testing", "log_files", "models_where_they_are", "multiplexed_models", "replica_context",
-    "replicas_per_node", "router_by_arguments", "router_by_stats", "router_uniform", "run_many", "serializations",
-    "shared_actor", "shutdown_async", "status", "task_errors", "trace_context",
-    "user_config",
+    "backpressure", "broadcast_without_one", "bundles", "cancelled_call", "choose_replica", "config_objects",
+    "default_route", "fails_to_start", "grpc_service", "handle_ends", "http_class", "local_testing", "log_files",
+    "made_up_ids", "models_where_they_are", "multiplexed_models", "replica_context", "replicas_per_node",
+    "router_by_arguments", "router_by_stats", "router_uniform", "run_many", "serializations", "shared_actor",
+    "shutdown_async", "status", "task_errors", "trace_context", "user_config",
 }  # fmt: skip
 """Programs that `make test` runs; of the others other tests there try the same."""
 
@@ -121,7 +121,7 @@ def test_a_replica_that_dies_while_the_controller_is_away_leaves_no_placement_gr
 
     serve, _ = ours
     options = {"ray_actor_options": {"num_cpus": 0}, "placement_group_bundles": [{"CPU": 1}]}
-    handle = serve.run(serve.deployment(Grouped).options(**options).bind(), name="grouped")
+    handle = serve.run(serve.deployment(Grouped).options(**options).bind(), name="grouped", route_prefix=None)
     pid = handle.remote().result(timeout_s=ANSWER_S)
     (before,) = groups_of("rankcore")
     os.kill(serve.status().controller_pid, signal.SIGKILL)
@@ -204,7 +204,7 @@ def test_a_deployment_actor_outlives_controller_and_replicas_and_is_never_anothe
     def deployed(start, **options):
         actor = {"name": "counter", "actor_class": Counter, "init_args": (start,), "actor_options": {"num_cpus": 0}}
         declared = serve.deployment(Asks).options(ray_actor_options={"num_cpus": 0}, deployment_actors=[actor], **options)
-        return serve.run(declared.bind(), name="counted")
+        return serve.run(declared.bind(), name="counted", route_prefix=None)
 
     def adds(handle):
         try:

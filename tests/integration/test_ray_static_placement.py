@@ -106,10 +106,10 @@ def kill(pid):
 def test_replica_count_is_the_number_of_mapped_ranks(serve, group):
     from executors.ray_gpu.errors import InvalidDeploymentError
 
-    serve.run(on(group).bind())
+    serve.run(on(group).bind(), route_prefix=None)
     assert sorted(healthy(serve)) == [0, 1]
     with pytest.raises(InvalidDeploymentError, match=r"num_replicas must be 2, the number of ranks .* 'pg-llm', .*got 3"):
-        serve.run(on(group, num_replicas=3).bind())
+        serve.run(on(group, num_replicas=3).bind(), route_prefix=None)
     with pytest.raises(InvalidDeploymentError, match="num_replicas must be 2, the number of ranks"):
         serve.scale("OnBundles", 1)
 
@@ -123,19 +123,19 @@ def test_autoscaling_is_refused_and_the_error_says_why(serve, group):
 
 
 def test_replica_actor_scheduling_puts_each_rank_on_its_first_bundle(serve, group):
-    serve.run(on(group).bind())
+    serve.run(on(group).bind(), route_prefix=None)
     assert len(set(looked_up(group).nodes.values())) == 2
     assert stand_on_their_bundles(serve, group)
 
 
 def test_replica_context_has_the_whole_list_of_bundles(serve, group):
-    handle = serve.run(on(group).bind())
+    handle = serve.run(on(group).bind(), route_prefix=None)
     assert bundles_by_rank(handle) == MAPPING
 
 
 @pytest.mark.night
 def test_child_actors_run_in_the_group_and_may_use_any_bundle(serve, group):
-    handle = serve.run(on(group).bind())
+    handle = serve.run(on(group).bind(), route_prefix=None)
     assert handle.child.remote().result(ANSWER_S)[0] == group.id.hex()
     for bundle, node_id in looked_up(group).nodes.items():
         assert handle.child.remote(bundle).result(ANSWER_S) == (group.id.hex(), node_id)
@@ -146,13 +146,13 @@ def test_child_actors_run_outside_the_group_where_they_are_not_captured(serve, g
     from tests.ray_apps import OnBundles
 
     free = StaticPlacementConfig(placement_group=group, replica_bundle_mapping=MAPPING, capture_child_tasks=False)
-    handle = serve.run(OnBundles.options(_placement_info=free).bind())
+    handle = serve.run(OnBundles.options(_placement_info=free).bind(), route_prefix=None)
     assert handle.child.remote(None, 0).result(ANSWER_S)[0] is None
     assert stand_on_their_bundles(serve, group)
 
 
 def test_replica_failure_restarts_it_on_the_same_bundles_with_its_rank(serve, group):
-    handle = serve.run(on(group).bind())
+    handle = serve.run(on(group).bind(), route_prefix=None)
     before = healthy(serve)
     kill(before[0].pid)
     after = eventually(lambda: (now := healthy(serve))[0].pid != before[0].pid and now, "rank 0 is back")
@@ -162,7 +162,7 @@ def test_replica_failure_restarts_it_on_the_same_bundles_with_its_rank(serve, gr
 
 
 def test_bundle_or_node_failure_keeps_the_replica_failed_until_its_bundle_is_back(cluster, serve, group):
-    serve.run(on(group).bind())
+    serve.run(on(group).bind(), route_prefix=None)
     before = healthy(serve)
     node = next(each for each in cluster.worker_nodes if each.node_id == before[0].node_id)
     cluster.remove_node(node, allow_graceful=False)
@@ -180,13 +180,13 @@ def test_bundle_or_node_failure_keeps_the_replica_failed_until_its_bundle_is_bac
 def test_the_groups_life_cycle_is_its_owners(serve, group):
     from ray.util.placement_group import remove_placement_group
 
-    serve.run(on(group).bind())
+    serve.run(on(group).bind(), route_prefix=None)
     serve.delete("OnBundles")
     assert looked_up(group).state == "CREATED"
-    serve.run(on(group).bind())
+    serve.run(on(group).bind(), route_prefix=None)
     serve.shutdown()
     assert looked_up(group).state == "CREATED"
-    serve.run(on(group).bind())
+    serve.run(on(group).bind(), route_prefix=None)
     healthy(serve)
     remove_placement_group(group)
     eventually(lambda: states(serve) == {"FAILED"}, "both have failed")
@@ -195,7 +195,7 @@ def test_the_groups_life_cycle_is_its_owners(serve, group):
 
 
 def test_a_controller_crash_keeps_every_replica_on_its_bundles(serve, group):
-    serve.run(on(group).bind())
+    serve.run(on(group).bind(), route_prefix=None)
     before, now = healthy(serve), serve.status()
     kill(now.controller_pid)
     assert healthy(serve, now.epoch) == before
@@ -208,7 +208,7 @@ def test_a_controller_crash_keeps_every_replica_on_its_bundles(serve, group):
 
 @pytest.mark.night
 def test_a_bundle_that_is_lost_while_no_controller_is_there_is_found_to_be(cluster, serve, group):
-    serve.run(on(group).bind())
+    serve.run(on(group).bind(), route_prefix=None)
     before, now = healthy(serve), serve.status()
     node = next(each for each in cluster.worker_nodes if each.node_id == before[1].node_id)
     kill(now.controller_pid)
@@ -223,12 +223,12 @@ def test_a_bundle_that_is_lost_while_no_controller_is_there_is_found_to_be(clust
 
 @pytest.mark.night
 def test_other_features_work_unchanged(serve, group):
-    handle = serve.run(on(group).bind())
+    handle = serve.run(on(group).bind(), route_prefix=None)
     before = healthy(serve)
     serve.update("OnBundles", user_config={"name": "v2"})
     eventually(lambda: all(handle.remote().result(ANSWER_S)[1][-1] == "v2" for _ in range(2)), "both have the new config")
     assert {rank: replica.pid for rank, replica in healthy(serve).items()} == {rank: before[rank].pid for rank in before}
-    serve.run(on(group, version="next", user_config={"name": "v2"}).bind())
+    serve.run(on(group, version="next", user_config={"name": "v2"}).bind(), route_prefix=None)
     after = eventually(
         lambda: {each.version for each in healthy(serve).values()} == {"next"} and healthy(serve), "it is updated"
     )
@@ -240,10 +240,10 @@ def test_other_features_work_unchanged(serve, group):
 
 
 def test_another_mapping_moves_only_those_whose_bundles_change(serve, group):
-    serve.run(on(group, {0: [0], 1: [1], 2: [2]}).bind())
+    serve.run(on(group, {0: [0], 1: [1], 2: [2]}).bind(), route_prefix=None)
     before = healthy(serve)
     moved = {0: [0], 1: [3]}
-    serve.run(on(group, moved).bind())
+    serve.run(on(group, moved).bind(), route_prefix=None)
     after = eventually(lambda: len(now := healthy(serve)) == 2 and now, "there are two")
     assert after[0] == before[0]
     assert after[1].replica_id != before[1].replica_id
@@ -257,8 +257,8 @@ def test_a_group_that_is_not_there_yet_is_waited_for_and_delays_nobody_else(clus
 
     group = placement_group([{"CPU": 1, "late": 1}], name="pg-late")
     try:
-        serve.run(on(group, {0: [0]}).bind(), wait=False)
-        assert serve.run(double.bind(), name="other").remote(2).result(ANSWER_S) == 4
+        serve.run(on(group, {0: [0]}).bind(), wait=False, route_prefix=None)
+        assert serve.run(double.bind(), name="other", route_prefix=None).remote(2).result(ANSWER_S) == 4
         waiting = eventually(lambda: info(serve).message, "status says what it waits for")
         assert waiting == "it waits for its bundle: Ray says PENDING of placement group 'pg-late'"
         node = add_node(cluster, resources={"late": 1})
@@ -289,18 +289,18 @@ def test_errors_are_one_line_and_name_rank_bundle_and_group(serve, group):
         (lambda: StaticPlacementConfig("pg-llm", MAPPING), "placement_group must be a PlacementGroup of Ray, got 'pg-llm'"),
         (lambda: StaticPlacementConfig(group, MAPPING, capture_child_tasks="yes"), "capture_child_tasks must be True or False"),
         (
-            lambda: serve.run(OnBundles.options(_placement_info=MAPPING).bind()),
+            lambda: serve.run(OnBundles.options(_placement_info=MAPPING).bind(), route_prefix=None),
             "_placement_info must be a Static",
         ),
         (
-            lambda: serve.run(on(group, ray_actor_options={"num_cpus": 2}).bind()),
+            lambda: serve.run(on(group, ray_actor_options={"num_cpus": 2}).bind(), route_prefix=None),
             "bundle 2 of rank 0 in placement group 'pg-llm' has CPU 1, and a replica asks for 2: see ray_actor_options",
         ),
         (
-            lambda: serve.run(on(group, spares=1).bind()),
+            lambda: serve.run(on(group, spares=1).bind(), route_prefix=None),
             "spares of OnBundles cannot be had with bundles of placement group 'pg-llm': a replacement has to wait",
         ),
-        (lambda: serve.run(on(group, max_surge=1).bind()), "max_surge must be 0 with a static placement"),
+        (lambda: serve.run(on(group, max_surge=1).bind(), route_prefix=None), "max_surge must be 0 with a static placement"),
     ):
         with pytest.raises(InvalidDeploymentError) as raised:
             make()

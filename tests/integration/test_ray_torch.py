@@ -40,7 +40,7 @@ def test_the_sharded_table_answers_correctly_before_during_and_after_changes(ser
     table = embedding.write_table(tmp_path / "table.pt")
     ids = list(range(0, embedding.ROWS, 53))
     shard = embedding.EmbeddingShard.options(user_config={"table": str(tmp_path / "table.pt")}, num_replicas=3)
-    handle = serve.run(shard.bind())
+    handle = serve.run(shard.bind(), route_prefix=None)
 
     def right():
         return torch.equal(embedding.embed(handle, ids), table[ids])
@@ -72,7 +72,7 @@ def test_the_environment_of_torch_distributed_comes_from_the_ranks(serve):
             return self.env
 
     app = serve.deployment(num_replicas=2, ray_actor_options={"num_cpus": 0})(Env)
-    handle = serve.run(app.bind())
+    handle = serve.run(app.bind(), route_prefix=None)
     seen = {}
     eventually(lambda: seen.update({(env := handle.remote().result(ANSWER_S))["RANK"]: env}) or len(seen) == 2, "both")
     for rank in ("0", "1"):
@@ -103,7 +103,7 @@ def test_fractions_of_a_gpu_are_seen_by_each_replica(serve):
             return self.device, os.environ.get("CUDA_VISIBLE_DEVICES")
 
     app = serve.deployment(num_replicas=2, ray_actor_options={"num_cpus": 0, "num_gpus": 0.5})(OnGpu)
-    handle = serve.run(app.bind())
+    handle = serve.run(app.bind(), route_prefix=None)
     assert {handle.remote().result(ANSWER_S) for _ in range(4)} == {("cuda", "0")}
 
 

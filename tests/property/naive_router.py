@@ -285,7 +285,7 @@ class NaiveRouter:
         if deadline <= self.clock:
             self.answer(request, "Expire")
         elif event.broadcast:
-            ranks = range(self.world)
+            ranks = self.asked(request)
             fits = self.world and all((each := self.holder(rank)) is not None and self.room(each) for rank in ranks)
             if full and not fits:
                 self.answer(request, self.turns_away() or "Reject")
@@ -306,11 +306,20 @@ class NaiveRouter:
             self.problem = event.problem
             self.problem_ends = inf if event.lasts_s is None else self.clock + event.lasts_s
 
+    def asked(self, whole: NaiveRequest) -> list[int]:
+        everybody = list(range(self.world))
+        there = [rank for rank in everybody if self.holder(rank) is not None]
+        return there if whole.keeps_failures and there else everybody
+
     def split(self, whole: NaiveRequest) -> None:
         whole.state = "split"
+        asked = self.asked(whole)
         for rank in range(self.world):
             order = (whole.order[0], 1 + rank)
             self.requests.append(NaiveRequest(whole.name, order, inf, rank=rank, part=rank, broadcast=True))
+        for part in self.parts(whole):
+            if part.rank not in asked:
+                self.fail(part)
 
     def RequestDone(self, event: RequestDone) -> None:
         request = self.find(event)

@@ -59,7 +59,7 @@ def test_what_a_file_says_is_read(tmp_path):
     shop, other = read_apps(written(tmp_path), OPTIONS).config.applications
     assert (shop.name, shop.route_prefix, shop.import_path, shop.args) == ("shop", "/shop", "models:app", {"size": "large"})
     assert shop.deployments == [{"name": "Chat", "num_replicas": 2, "residency": {"weights": "/models/chat"}}]
-    assert (other.name, other.route_prefix, other.deployments) == ("default", None, [])
+    assert (other.name, other.route_prefix, other.deployments) == ("default", "/", [])
 
 
 def test_how_http_is_served_is_as_it_is_unless_the_file_says(tmp_path):

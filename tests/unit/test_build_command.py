@@ -5,6 +5,7 @@ import io
 
 import pytest
 import yaml
+from click.testing import CliRunner as OfClick
 from typer.testing import CliRunner
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
@@ -104,9 +105,57 @@ def test_options_stand_there_as_the_code_has_them(rankcore):
     scaled = {"max_replicas": 3, "policy": "apps_to_build:policy"}
     outer = {"name": "Outer", "autoscaling_config": scaled, "ray_actor_options": {"num_cpus": 0}}
     assert yaml.safe_load(done.output)["applications"] == [
-        {"name": "Outer", "import_path": "apps_to_build:app", "deployments": [{"name": "Inner", **inner}, outer]},
-        {"name": "Made", "import_path": "apps_to_build:build", "deployments": [{"name": "Made", **inner}]},
+        {
+            "name": "Outer",
+            "route_prefix": "/Outer",
+            "import_path": "apps_to_build:app",
+            "deployments": [{"name": "Inner", **inner}, outer],
+        },
+        {
+            "name": "Made",
+            "route_prefix": "/Made",
+            "import_path": "apps_to_build:build",
+            "deployments": [{"name": "Made", **inner}],
+        },
     ]
+    (alone,) = yaml.safe_load(rankcore("build", "apps_to_build:app").output)["applications"]
+    assert alone["route_prefix"] == "/"
+
+
+ON_BOTH = """
+from ray import serve
+
+@serve.deployment(num_replicas=2, user_config={"k": [1, None]}, max_ongoing_requests=7, health_check_period_s=3.5)
+class Inner: ...
+
+@serve.deployment(autoscaling_config={"min_replicas": 1, "max_replicas": 3}, ray_actor_options={"num_cpus": 0.5},
+                  graceful_shutdown_timeout_s=4.0, max_queued_requests=9)
+class Outer:
+    def __init__(self, inner): ...
+
+one = Outer.bind(Inner.bind())
+two = Inner.options(name="Two", max_replicas_per_node=3).bind()
+"""
+
+
+@pytest.mark.parametrize("names", [("one",), ("two",), ("one", "two")])
+def test_applications_are_those_that_ray_serve_builds_but_for_their_names_and_empty_environments(rankcore, tmp_path, names):
+    scripts = pytest.importorskip("ray.serve.scripts", reason="Ray Serve is not installed: pip install 'ray[serve]'")
+    (tmp_path / "built_there.py").write_text(ON_BOTH)
+    (tmp_path / "built_here.py").write_text(ON_BOTH.replace("from ray import", "from executors import ray_gpu as"))
+    done = OfClick().invoke(scripts.cli, ["build", *(f"built_there:{each}" for each in names), "-o", "there.yaml"])
+    assert done.exit_code == 0, done.output
+    theirs = yaml.safe_load((tmp_path / "there.yaml").read_text())["applications"]
+    ours = yaml.safe_load(rankcore("build", *(f"built_here:{each}" for each in names)).output)["applications"]
+    for index, (there, here) in enumerate(zip(theirs, ours, strict=True)):
+        name = {"one": "Outer", "two": "Two"}[names[index]]
+        route = {"app": f"/app{index + 1}", "own": f"/{name}"} if len(names) > 1 else {"app": "/", "own": "/"}
+        of_theirs = {"name": f"app{index + 1}", "runtime_env": {}, "route_prefix": route["app"]}
+        of_ours = {"name": name, "route_prefix": route["own"]}
+        assert {key: there.pop(key) for key in of_theirs} == of_theirs
+        assert {key: here.pop(key) for key in of_ours} == of_ours
+        assert there.pop("import_path").replace("built_there", "built_here") == here.pop("import_path")
+        assert there == here
 
 
 def test_weights_are_a_mapping_of_what_was_said_of_them(rankcore):

@@ -67,6 +67,7 @@ CLAIMS: dict[str, dict[str, str | tuple[str, ...]]] = {
     },
     "docs/http.md": {
         "## What is otherwise than in Ray Serve": OURS,
+        "an application is at `/`, as in Ray Serve": ("tests/integration/test_ray_serve_programs.py",),
         "| HTTP |": (CLUSTER + "test_http_is_always_on_there_and_with_the_first_route_here",),
         "| a replica dies |": (CLUSTER + "test_over_http_a_replica_that_dies_is_500_there_and_502_here",),
         "| request timeout |": (CLUSTER + "test_over_http_a_request_that_takes_too_long_is_408_there_and_504_here",),
@@ -166,7 +167,10 @@ CLAIMS: dict[str, dict[str, str | tuple[str, ...]]] = {
             "tests/unit/test_routing_proposals.py",
         ),
         "| to one rank |": (CLUSTER + "test_to_one_rank_there_is_no_option_there",),
-        "| to all |": (CLUSTER + "test_to_all_and_what_one_of_them_raises",),
+        "| to all |": (
+            CLUSTER + "test_to_all_and_what_one_of_them_raises",
+            "tests/integration/test_ray_serve_programs.py",
+        ),
         "| a response inside a list argument |": (CLUSTER + "test_a_response_inside_a_list_is_an_error",),
         "| `response.result()` in asynchronous code |": (
             CLUSTER + "test_waiting_with_result_in_asynchronous_code_is_an_error_that_says_await",

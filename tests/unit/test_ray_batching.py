@@ -10,7 +10,7 @@ from ray import cloudpickle
 
 from executors.ray_gpu import batch
 from executors.ray_gpu.errors import InvalidDeploymentError
-from executors.ray_gpu.requests.request_context import RequestContext, enter, get_request_context
+from executors.ray_gpu.requests.request_context import enter, get_request_context
 from executors.ray_gpu.user_code import returns_at_once
 
 LONG_S = 3600.0
@@ -121,7 +121,7 @@ def test_who_is_cancelled_is_left_out_and_harms_nobody():
 
 def test_instances_have_batches_of_their_own_and_no_request_of_anybody():
     async def scenario(doubler):
-        enter(RequestContext("r1"))
+        enter("r1", "")
         other = Doubler()
         await asyncio.gather(doubler.soon(1), other.soon(2))
         return doubler.batches, other.batches, doubler.contexts

@@ -542,6 +542,23 @@ def test_of_two_applications_that_want_one_prefix_at_once_one_has_it(first_has_i
     assert asyncio.run(scenario()) == ([type(None), NameInUseError], 1)
 
 
+def test_a_second_application_at_the_root_is_refused_in_a_line_that_names_the_first():
+    async def scenario():
+        controller = await a_controller()
+        both = [attrs.evolve(package(name, name), route_prefix="/", is_ingress=True) for name in ("first", "second")]
+        await controller.deploy((both[0],), False)
+        with pytest.raises(NameInUseError) as caught:
+            await controller.deploy((both[1],), False)
+        await controller.deploy((attrs.evolve(both[1], route_prefix=None),), False)
+        await controller.deploy((both[0],), False)  # it may be deployed again
+        return str(caught.value), {each.route_prefix for each in controller._cluster.state.applications.values()}
+
+    told, routes = asyncio.run(scenario())
+    expected = "route_prefix '/' must be one that application 'first' does not have: give this application another, or None"
+    assert told.startswith(expected)
+    assert routes == {"/", None}
+
+
 def test_of_two_classes_that_want_one_name_at_once_one_has_it():
     async def scenario():
         controller = await a_controller()

@@ -135,7 +135,8 @@ def test_where_is_status_and_says_so(rankcore):
         (("deploy", "models_of_a_user:nobody"), "models_of_a_user has no 'nobody'; it has: Tiny, app, apps, number"),
         (("deploy", "models_of_a_user:number"), "must be what bind() returned, or a function that returns it; found 3"),
         (("deploy", "models_of_a_user:Tiny"), "is a deployment, not an application: write `app = Tiny.bind()`"),
-        (("deploy", "apps.yaml", "--name", "a"), "--name and --replicas are for MODULE:NAME"),
+        (("deploy", "apps.yaml", "--name", "a"), "--name, --replicas and --route-prefix are for MODULE:NAME"),
+        (("deploy", "apps.yaml", "--route-prefix", "/a"), "--name, --replicas and --route-prefix are for MODULE:NAME"),
         (("deploy", "nothing.yaml"), "nothing.yaml: cannot be read"),
     ],
 )

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import itertools
+import uuid
 from concurrent.futures import Future
 from types import SimpleNamespace
 
@@ -28,6 +29,8 @@ from executors.ray_gpu.requests.call import Call, Wishes
 from executors.ray_gpu.requests.composition import submit
 from executors.ray_gpu.requests.handle import CallOptions
 from executors.ray_gpu.requests.packing import About, Reference
+from executors.ray_gpu.requests.request_context import get_request_context
+from executors.ray_gpu.requests.request_ids import next_number
 from executors.ray_gpu.requests.response import (
     DeploymentBroadcastResponse,
     DeploymentResponse,
@@ -45,9 +48,9 @@ class Caller:
         self.spec = RoutingSpec(**{"name": "m", "by_credits": True, "max_ongoing_requests": 5, **spec})
         self.router = Router("rankcore", "m", "here", asyncio.get_running_loop())
 
-    def follow(self, *servers):
+    def follow(self, *servers, world_size=None):
         endpoints = [(Endpoint(f"m#1.{number}", "actor", "here", server._socket_path, 1), number) for number, server in servers]
-        self.router.follow(Routes(tuple(endpoints), len(endpoints), self.spec))
+        self.router.follow(Routes(tuple(endpoints), world_size or len(endpoints), self.spec))
 
     def call(self, method, *args, wishes=None):
         call = Call(method, wishes=wishes or Wishes())
@@ -602,6 +605,43 @@ def test_a_broadcast_that_keeps_errors_waits_for_all_and_one_that_does_not_for_t
         answered, raised = asyncio.run(play(first, second))
     assert answered == 3
     assert str(raised) == "not 3"
+
+
+def test_a_call_that_is_named_by_its_number_has_that_name_at_the_replica_too(tmp_path):
+    async def seen(value):
+        return get_request_context().request_id
+
+    async def play(server):
+        caller = Caller()
+        caller.follow((0, server))
+        calls = [caller.call("later", 1) for _ in range(2)]
+        unnamed = calls.pop()
+        named = Call("later", wishes=Wishes())
+        named.number = next_number()
+        submit(named, ((1,), {}), caller.router)
+        async with asyncio.timeout(TIMEOUT_S):
+            found = [await DeploymentResponse(each) for each in (named, unnamed)]
+        return found, [DeploymentResponse(each).request_id for each in (named, unnamed)]
+
+    with replica(tmp_path) as (user, server):
+        user.instance.later = seen
+        found, said = asyncio.run(play(server))
+    assert found == said
+    assert (uuid.UUID(said[0]).version, said[1]) == (4, "")
+
+
+def test_of_a_broadcast_that_keeps_failures_a_rank_that_nobody_has_is_left_out(tmp_path):
+    async def play(first):
+        caller = Caller()
+        caller.follow((1, first), world_size=2)
+        await caller.connected(1)
+        async with asyncio.timeout(TIMEOUT_S):
+            return await DeploymentBroadcastResponse(
+                DeploymentResponse(caller.call("later", 3, wishes=Wishes(broadcast=True, keep_failures=True)))
+            ).results_async()
+
+    with replica(tmp_path) as (_, first):
+        assert asyncio.run(play(first)) == [3]
 
 
 def test_of_a_broadcast_that_keeps_failures_who_dies_has_its_exception_in_its_place(tmp_path):

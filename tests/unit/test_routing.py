@@ -280,6 +280,36 @@ def test_where_failures_are_kept_the_last_part_that_fails_completes_the_whole_an
     assert (failed.part, whole) == (0, Complete("all", 1))
 
 
+def test_where_failures_are_kept_a_rank_that_nobody_has_is_not_waited_for_unless_nobody_has_any():
+    made = router(3)
+    made.step(RoutesChanged(removed=("llm#1.1",), at=1.0))
+    vacant, *sent = arrive(made, "all", broadcast=True, keep_failures=True, at=1.0)
+    assert vacant == FailPart("all", None, "nobody has rank 1 of deployment 'llm' at the moment", 1)
+    assert sent_to(sent) == ["llm#1.0", "llm#1.2"]
+    assert image_of(router_of(image_of(made))) == image_of(made)
+    assert not made.step(RequestDone(request_id="all", part=0, at=2.0)).commands
+    assert made.step(RequestDone(request_id="all", part=2, at=2.0)).commands == (Complete("all", 3),)
+    made.step(RoutesChanged(removed=("llm#1.0", "llm#1.2"), at=3.0))
+    assert arrive(made, "later", broadcast=True, keep_failures=True, at=3.0) == []
+    assert sent_to(made.step(RoutesChanged(added=(Route("llm#1.5", 2),), at=4.0)).commands) == ["llm#1.5"]
+
+
+def test_a_rank_that_nobody_has_takes_no_place_among_those_that_wait():
+    made = router(2, max_queued_requests=0)
+    made.step(RoutesChanged(removed=("llm#1.1",), at=1.0))
+    assert sent_to(arrive(made, "kept", broadcast=True, keep_failures=True, at=1.0)) == ["llm#1.0"]
+    made.step(RequestDone(request_id="kept", part=0, at=2.0))
+    (refused,) = arrive(made, "all", broadcast=True, at=2.0)
+    assert isinstance(refused, Reject)
+
+
+def test_a_broadcast_that_waits_for_the_world_size_is_for_those_who_are_there_then():
+    made = router(0)
+    arrive(made, "all", broadcast=True, keep_failures=True)
+    vacant, sent = made.step(RoutesChanged(added=(Route("llm#1.1", 1),), world_size=2, at=1.0)).commands
+    assert (vacant.part, sent.part) == (0, 1)
+
+
 # -- who waits, and who does not
 
 

@@ -79,7 +79,7 @@ class TestRunOfAFile:
         monkeypatch.setattr("executors.cli.run.watch", lambda look, names, go_on: None)
         run(RunAsked(target="apps.yaml"))
         (packages, how), ended = deployed
-        assert [(each.spec.name, each.route_prefix) for each in packages] == [("a/f", None), ("b/f", "/b")]
+        assert [(each.spec.name, each.route_prefix) for each in packages] == [("a/f", "/"), ("b/f", "/b")]
         assert (how["wait"], how["replace"], how["http_options"], how.get("prune")) == (False, False, {"port": 8123}, None)
         assert ended == ["a/f", "b/f"]
 

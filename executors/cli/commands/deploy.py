@@ -37,6 +37,13 @@ def deploy(
     name: Annotated[
         str | None, typer.Option(help="Of the application of MODULE:NAME. [default: as its last deployment]")
     ] = None,
+    route_prefix: Annotated[
+        str | None,
+        typer.Option(
+            metavar="/PATH|none",
+            help="Of the application of MODULE:NAME; none: no HTTP. [default: /; of several applications: /NAME]",
+        ),
+    ] = None,
     replicas: Annotated[
         int | None, typer.Option(min=0, help="Of each application of MODULE:NAME. [default: as the code says]")
     ] = None,
@@ -99,4 +106,20 @@ def deploy(
 
     environment = environment_of(runtime_env, runtime_env_json, working_dir)
     args = args_of(arguments or ())
-    deploy(DeployAsked(target, name, replicas, replace, prune, dry_run, wait, expect, as_json, namespace, args, environment))
+    deploy(
+        DeployAsked(
+            target,
+            name,
+            replicas,
+            replace,
+            prune,
+            dry_run,
+            wait,
+            expect,
+            as_json,
+            namespace,
+            args,
+            environment,
+            route_prefix,
+        )
+    )

@@ -51,7 +51,7 @@ def run(
     ] = False,
     route_prefix: Annotated[
         str | None,
-        typer.Option(metavar="/PATH", help="Serve HTTP under this path; / for a class with @ingress; ray only."),
+        typer.Option(metavar="/PATH|none", help="Serve HTTP under this path, or not at all; ray only. [default: /]"),
     ] = None,
     http_port: Annotated[int | None, typer.Option(metavar="PORT", help="For HTTP, instead of 8000; ray only.")] = None,
     address: RayAddress = None,

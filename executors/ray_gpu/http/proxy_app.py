@@ -1,11 +1,9 @@
 """What a proxy's uvicorn calls: finds the deployment of a path, and answers what is the proxy's own."""
 
 import asyncio
-import itertools
 import json
 import logging
 import ssl
-import uuid
 from collections.abc import Callable, Mapping
 from functools import partial
 from time import perf_counter
@@ -19,6 +17,7 @@ from executors.ray_gpu.http.options import HttpOptions
 from executors.ray_gpu.http.refusals import UNAUTHENTICATED, Refusal, refusal_of
 from executors.ray_gpu.logs.access import AccessLog
 from executors.ray_gpu.metrics.counts import ProxyCounts
+from executors.ray_gpu.requests.request_ids import made_up
 
 LOG = logging.getLogger(__name__)
 
@@ -32,9 +31,6 @@ SHOWN_MAX = 200
 DRAINING = Refusal(503, "draining\n")
 LEAVING = Refusal(503, "the node is drained\n")
 UNKNOWN_YET = Refusal(503, "the routes are not known yet\n", ((b"retry-after", b"1"),))
-OURS = uuid.uuid4().hex[:20]
-"""Begins the names that this process gives to requests: asking the system for randomness each time takes longer."""
-_numbers = itertools.count()
 WEBSOCKET_MAX_BYTES = 16 * 1024 * 1024
 """Of one message."""
 
@@ -158,7 +154,7 @@ def named(asked: str | None) -> str:
     """The client's name for its request, if it has given one that can stand in a log; else a new one."""
     if asked and len(asked) <= REQUEST_ID_MAX and asked.isascii() and asked.isprintable():
         return asked
-    return f"{OURS}{next(_numbers):012x}"
+    return made_up()
 
 
 def _load_certificates(config: Any) -> None:

@@ -7,7 +7,7 @@ import attrs
 from executors.ray_gpu import context
 from executors.ray_gpu.errors import NotInReplicaError
 from executors.ray_gpu.messages import NO_RANKS
-from executors.ray_gpu.requests.request_context import get_request_context
+from executors.ray_gpu.requests.request_context import current_request_id
 
 
 @attrs.frozen
@@ -33,6 +33,6 @@ class Writer:
             said["replica"] = now.replica_id
             if now.ranks != NO_RANKS:
                 said["rank"] = now.ranks[0]
-        if request_id := get_request_context().request_id:
+        if request_id := current_request_id():
             said["request_id"] = request_id
         return said

@@ -23,7 +23,7 @@ import attrs
 
 from executors.ray_gpu.errors import InvalidDeploymentError, as_error
 from executors.ray_gpu.metrics.counts import counts_here
-from executors.ray_gpu.requests.request_context import RequestContext, enter, get_multiplexed_model_id
+from executors.ray_gpu.requests.request_context import enter, get_multiplexed_model_id
 
 _everywhere: "WeakSet[Batches]" = WeakSet()
 
@@ -270,7 +270,7 @@ class Batches:
 
     def _begin(self, batch: list[BatchEntry]) -> None:
         context = Context()
-        context.run(enter, RequestContext(multiplexed_model_id=batch[0].model_id))
+        context.run(enter, "", batch[0].model_id)
         task = context.run(self.loop.create_task, self._run(batch))
         self._running.add(task)
         task.add_done_callback(self._ended)

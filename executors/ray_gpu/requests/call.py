@@ -13,6 +13,7 @@ from executors.ray_gpu.requests.frames import ERROR, VALUE
 from executors.ray_gpu.requests.packing import NOTHING_SAID, About, Arguments, Reference, pack_call
 from executors.ray_gpu.requests.pieces import Body
 from executors.ray_gpu.requests.received import ReceivedStream
+from executors.ray_gpu.requests.request_ids import OURS, written
 
 
 class Sink(Protocol):
@@ -85,7 +86,8 @@ class Wishes:
         key: Calls with one key go to one replica, as long as it is not overloaded; None: no key.
         model_id: To the replica that has the calls of this model, with `routing_policy="affinity"`; "": no model.
         timeout_s: From now until it has to be answered; None: it may take for ever.
-        keep_failures: Of a broadcast: a rank that fails has that for its answer, and the others are waited for.
+        keep_failures: Of a broadcast: a rank that fails has that for its answer, and the others are waited for; one that nobody
+            has is left out.
         reserves: Whether it is to have a place at a replica, and to be sent later: see `reserving`.
         encoding: As what its arguments travel, of `encodings.ENCODINGS`; "": pickled.
     """
@@ -127,6 +129,7 @@ class Call:
         stream: Takes the items of a stream; None: a single answer is wanted.
         source: Has more input for the call, where it asks for it; None: there is none.
         statuses: Takes how the deployment stands meanwhile; None: nobody wants to know.
+        number: By which this process names it, for logs; 0: `about` says its name, or it has none.
         request_id: Of the router that has it, and of no other.
         arrived_at: At that router, on the clock of its loop.
     """
@@ -140,6 +143,7 @@ class Call:
         "arguments",
         "arrived_at",
         "method",
+        "number",
         "packed",
         "request_id",
         "source",
@@ -156,6 +160,7 @@ class Call:
         self.arguments: Any = None
         self.answer = _AnswerFuture(self)
         self.answers: dict[int | None, Answer] = {}
+        self.number = 0
         self.request_id = -1
         self.arrived_at = 0.0
         self.stream: Sink | None = ReceivedStream() if about.stream else None
@@ -175,6 +180,11 @@ class Call:
         self.packed = pack_call(self.method, arguments, self.about)
         if self.packed is None:  # without Ray, whom they go to is in this process
             self.arguments = ray.put(arguments) if ray.is_initialized() else Fetched(None, arguments)
+
+    @property
+    def name(self) -> str:
+        """What logs call it; "": nothing."""
+        return self.about.request_id or (written(OURS, self.number) if self.number else "")
 
     @property
     def given_up(self) -> bool:

@@ -41,6 +41,7 @@ from executors.ray_gpu.requests.frames import (
 )
 from executors.ray_gpu.requests.packing import pack_error
 from executors.ray_gpu.requests.pieces import Body, loaded
+from executors.ray_gpu.requests.request_ids import named_on_connection
 from rankcore.routing import RequestId
 
 LOG = logging.getLogger(__name__)
@@ -115,7 +116,7 @@ class Channel:
 
     def __init__(self, replica_id: str, listener: Listener, find_actor: Callable[[], Awaitable[Any]]) -> None:
         self.replica_id = replica_id
-        self.key = key_of(replica_id, worker_id(), uuid.uuid4().hex)
+        self.key = key_of(replica_id, worker_id(), named_on_connection(uuid.uuid4().hex))
         self.open = True
         self.is_lost = False
         self._grants: list[tuple[int, int]] = []
@@ -140,8 +141,11 @@ class Channel:
 
     def send(self, attempt: Attempt) -> None:
         """Begin an attempt."""
-        self._last_id += 1
-        call, call_id = attempt.call, self._last_id
+        call = attempt.call
+        call_id = call.number
+        if not call_id or call_id in self._under_way:
+            self._last_id += 1
+            call_id = self._last_id
         self._under_way[call_id] = attempt
         self._ids[call.request_id, attempt.number, attempt.part] = call_id
         if call.stream is not None:

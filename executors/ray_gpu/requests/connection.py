@@ -27,9 +27,11 @@ from executors.ray_gpu.requests.frames import (
     Outbox,
     counted,
     counts,
+    name_in,
 )
 from executors.ray_gpu.requests.packing import About, Arguments, pack_error, unpack_call
 from executors.ray_gpu.requests.pieces import Body
+from executors.ray_gpu.requests.request_ids import FIRST, beginning_in, written
 from executors.ray_gpu.user_code import traceback_of
 
 if TYPE_CHECKING:
@@ -50,11 +52,13 @@ class Connection:
 
     Attributes:
         key: Names it among the replica's connections; "" until it has said hello.
+        names_begin_with: As in `TakesAnswers`.
         has_letters: Whether the caller has yet to fetch something that was said: it is lost if this process ends before.
     """
 
     def __init__(self, server: "CallServer", outbox: Outbox, close: Callable[[], None]) -> None:
         self.key = ""
+        self.names_begin_with = ""
         self.has_letters = False
         self._close = close
         self._server = server
@@ -64,6 +68,10 @@ class Connection:
         self._results: dict[int, Any] = {}  # large ones, until the caller has them
         self._large_calls = 0
         self._large_expected: int | None = None
+
+    def name_of(self, call_id: int) -> str:
+        """What the caller names a call; "": nothing."""
+        return written(self.names_begin_with, call_id) if call_id >= FIRST else ""
 
     @property
     def has_parted(self) -> bool:
@@ -169,6 +177,7 @@ class Connection:
             self._server.look_whether_idle()
         elif kind == HELLO:
             self.key = bytes(body).decode()
+            self.names_begin_with = beginning_in(name_in(self.key))
             self._server.joined(self)
 
     def _call_packed(self, call_id: int, body: Body) -> None:

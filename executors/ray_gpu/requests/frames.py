@@ -2,7 +2,8 @@
 
     length (8 bytes)   call id (8)   kind (1)   body
 
-A caller numbers its calls from 1 on each connection; call id 0 is the connection itself. Replica processes import this.
+A caller numbers its calls from 1 on each connection, and those that a number names have that (`request_ids`); call id 0 is the
+connection itself. Replica processes import this.
 
 | kind | from | body |
 |---|---|---|
@@ -138,6 +139,11 @@ def key_of(replica_id: str, worker_id: str, name: str) -> str:
 def caller_of(key: str) -> str:
     """What Ray calls the process that has a connection, by its key; "": that was not said."""
     return key.rpartition(OF_TENURE)[2].rpartition(OF_PROCESS)[0]
+
+
+def name_in(key: str) -> str:
+    """What the process that has a connection calls it."""
+    return key.rpartition(OF_PROCESS)[2]
 
 
 def replica_meant(key: str) -> str:

@@ -12,7 +12,8 @@ from executors.ray_gpu.requests.call import Call, Wishes
 from executors.ray_gpu.requests.composition import submit
 from executors.ray_gpu.requests.encodings import PICKLES, SERIALIZATIONS
 from executors.ray_gpu.requests.packing import About
-from executors.ray_gpu.requests.request_context import get_request_context
+from executors.ray_gpu.requests.request_context import current_request_id
+from executors.ray_gpu.requests.request_ids import made_up, next_number
 from executors.ray_gpu.requests.response import (
     DeploymentBroadcastResponse,
     DeploymentResponse,
@@ -31,12 +32,14 @@ class CallOptions:
         method_name: Which method.
         stream: Whether it is a generator, whose items are wanted one by one.
         rank: Only the replica with this global rank.
-        broadcast: All ranks; the response is a list of their results in rank order.
+        broadcast: All ranks; the response is a list of their results in rank order. A rank that nobody has at the moment is
+            waited for.
         key: Calls of one key go to one replica, with `routing_policy="affinity"`: a session, the beginning of a prompt.
             `session_id`, as Ray Serve has it, is the same.
         multiplexed_model_id: Likewise for a model, which `get_multiplexed_model_id()` names.
         timeout_s: Fail with `DeadlineError` where there is no answer after so long; None: what the deployment says.
-        request_id: Names the request in the replica's `get_request_context()`; "": as the request that makes the call.
+        request_id: Names the request in the replica's `get_request_context()` and in logs; "": as the request that makes the
+            call, and outside of one a new one.
         request_serialization, response_serialization: As what arguments, and results, travel: "cloudpickle" and "pickle"
             are the same; "msgpack", "orjson" (JSON) and "noop" (bytes alone) are plain data at the other end.
     """
@@ -152,17 +155,22 @@ class DeploymentHandle:
         return DeploymentResponseGenerator(call) if self._options.stream else DeploymentResponse(call)
 
     def _begin(self, wishes: Wishes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-        about = self._about
-        if not about.request_id and (serves := get_request_context().request_id):
-            about = about._replace(request_id=serves)  # so that log lines of all that a request leads to have its id
+        about, number = self._about, 0
+        if not about.request_id:
+            if serves := current_request_id():  # so that log lines of all that a request leads to have its id
+                about = about._replace(request_id=serves)
+            else:
+                number = next_number()
         call = Call(self._options.method_name, about, wishes)
+        call.number = number
         if (tracing := tracer()) is not None:
             tracing.follow(call, f"{self._deployment} {call.method}")
         submit(call, (args, kwargs), caller_of(self._namespace, self._deployment))
         return call
 
     def broadcast(self, method_name: str, *args: Any, **kwargs: Any) -> DeploymentBroadcastResponse:
-        """Call a method of all ranks at once. What one of them raises, or its death, ends no other.
+        """Call a method of all replicas that run, at once; what they return is in rank order. What one of them raises, or its
+        death, ends no other. A rank that nobody has at the moment is left out; with `broadcast=True` it is waited for.
 
         Example:
             handle.broadcast("reset_cache").results(timeout_s=10)
@@ -182,7 +190,8 @@ class DeploymentHandle:
             async with handle.choose_replica() as chosen: print(await handle.dispatch(chosen, 1))
         """
         router = caller_of(self._namespace, self._deployment)
-        return chosen(router, self._deployment, self._options.method_name, self._about, self._wishes, (args, kwargs))
+        about = self._about._replace(request_id=self._about.request_id or current_request_id() or made_up())
+        return chosen(router, self._deployment, self._options.method_name, about, self._wishes, (args, kwargs))
 
     def dispatch(self, selection: ReplicaSelection, *args: Any, **kwargs: Any) -> Any:
         """Call the method that the place was chosen for, there.

@@ -24,7 +24,7 @@ class About(NamedTuple):
     """What a call carries besides method and arguments.
 
     Attributes:
-        request_id: For logs and errors; "": nobody gave it one.
+        request_id: For logs and errors; "": its number is its name (`request_ids`).
         model_id: The model that is asked for; "": none.
         stream: Whether the answer is to come item by item.
         trace: The `traceparent` of the call's span; "": there are no spans.

@@ -268,7 +268,7 @@ def _has_more(context: Any, before: Any) -> bool:
 
 def _about(call: Call, app_name: str) -> RequestMetadata:
     return RequestMetadata(
-        request_id=call.about.request_id or str(call.request_id),
+        request_id=call.name or str(call.request_id),
         internal_request_id=str(call.request_id),
         call_method=call.method,
         app_name=app_name,

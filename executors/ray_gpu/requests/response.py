@@ -82,8 +82,8 @@ class DeploymentResponse:
 
     @property
     def request_id(self) -> str:
-        """What `handle.options(request_id=...)` has called it; "": nobody has."""
-        return self.call.about.request_id
+        """What it is called in the replica's `get_request_context()` and in logs."""
+        return self.call.name
 
     def statuses(self) -> CallStatuses:
         """How the deployment stands while the call waits for it: iterate, `for` or `async for`, until the answer is there."""
@@ -122,7 +122,7 @@ class DeploymentResponse:
 
 
 class DeploymentBroadcastResponse:
-    """What `handle.broadcast` returns: the results of all ranks, in rank order."""
+    """What `handle.broadcast` returns: the results of all who run, in rank order."""
 
     def __init__(self, response: DeploymentResponse) -> None:
         self._response = response
@@ -185,7 +185,7 @@ class DeploymentResponseGenerator:
     @property
     def request_id(self) -> str:
         """As of a response."""
-        return self.call.about.request_id
+        return self.call.name
 
     def result(self, timeout_s: float | None = None) -> Any:
         """A stream has no result.

@@ -516,7 +516,11 @@ class Router:
         if command.parts is None:
             call.finish(call.answers[None])
         else:
-            call.finish(Answer(PARTS, [call.answers[part] for part in range(command.parts)]))
+            found = [call.answers[part] for part in range(command.parts) if part in call.answers]
+            if found:
+                call.finish(Answer(PARTS, found))
+            else:
+                call.fail(self._gone_because or CallError("no replica was there to answer"))
 
     def _fail(self, command: Fail) -> None:
         call = self._calls.pop(command.request_id)
@@ -528,7 +532,7 @@ class Router:
             call.fail(self._error_of(command))
 
     def _fail_part(self, command: FailPart) -> None:
-        if command.kind is not FailureKind.RAISED:
+        if command.kind not in (None, FailureKind.RAISED):  # None: nobody has the rank, who could stand in the list
             self._calls[command.request_id].answers[command.part] = Answer(*pack_error(self._error_of(command), ""))
 
     def _error_of(self, command: Fail | FailPart) -> Exception:

@@ -25,7 +25,8 @@ from executors.ray_gpu.requests.granting import Granting
 from executors.ray_gpu.requests.inputs import with_inputs
 from executors.ray_gpu.requests.packing import NOTHING_SAID, About, Arguments, pack_error, pack_item, pack_value
 from executors.ray_gpu.requests.pieces import Body
-from executors.ray_gpu.requests.request_context import RequestContext, enter
+from executors.ray_gpu.requests.request_context import enter
+from executors.ray_gpu.requests.request_ids import FIRST
 from executors.ray_gpu.requests.streams import Window, is_stream, items
 from executors.ray_gpu.requests.tracing import Span, tracer
 from executors.ray_gpu.user_code import UserCode, traceback_of
@@ -46,7 +47,16 @@ CONNECT_S = 30.0
 
 
 class TakesAnswers(Protocol):
-    """Takes what a call comes to: a connection."""
+    """Takes what a call comes to: a connection.
+
+    Attributes:
+        names_begin_with: What the caller begins names of calls with that end with their ids; "": it has none.
+    """
+
+    names_begin_with: str
+
+    def name_of(self, call_id: int) -> str:
+        """What the caller names a call by its id; "": nothing."""
 
     def answer(self, call_id: int, kind: int, body: Body = b"", large: Any = None) -> None:
         """How it has ended, and a large result."""
@@ -296,7 +306,7 @@ class CallServer:
                 "key": connection.key,
                 "call_id": call_id,
                 "method": running.method,
-                "request_id": running.about.request_id,
+                "request_id": running.about.request_id or connection.name_of(call_id),
                 "model_id": running.about.model_id,
                 "stream": running.about.stream,
                 "age_s": now - running.began,
@@ -338,10 +348,16 @@ class CallServer:
     ) -> None:
         """Run a call, and say there what it comes to."""
         ended = OK
+        if not about.request_id and (self._user.access_log is not None or tracer() is not None):
+            about = about._replace(request_id=connection.name_of(call_id))  # it is written down in any case
         span = self._span(method, about)
         try:
-            if about.request_id or about.model_id:
-                enter(RequestContext(about.request_id, about.model_id))
+            if about.request_id:
+                enter(about.request_id, about.model_id)
+            elif call_id >= FIRST:
+                enter(connection.names_begin_with, about.model_id, call_id)
+            elif about.model_id:
+                enter("", about.model_id)
             if method == HTTP:
                 return await self._http(connection, call_id, running, arguments)
             result = await self._call(method, with_inputs(arguments, running.more_input))

@@ -33,7 +33,7 @@ class CallUnderWay:
         id: For `cancel_request`.
         deployment: Its full name.
         method: Of the user's class; "HTTP": a request from outside, or a websocket.
-        request_id: For logs, as the client or the proxy has named it; "": nobody has.
+        request_id: For logs, as the client, the caller or the proxy has named it; "": nobody has.
         age_s: Since the replica began it.
     """
 

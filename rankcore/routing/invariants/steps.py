@@ -47,7 +47,7 @@ def check_step(before: RouterState, event: Event, step: RouteStep) -> list[Viola
         *_done_again(old, event, step),
         *_deadlines(old, new, event, step),
         *_spec_keeps_the_line(old, new, event, step),
-        *_gathered(old, step),
+        *_gathered(old, event, step),
         *_available(old, new, event, step),
         *_explained(old, new, step),
     ]
@@ -238,9 +238,11 @@ def _spec_keeps_the_line(old: RouterImage, new: RouterImage, event: Event, step:
         yield Violation("Q8", f"the spec is {new.spec}")
 
 
-def _gathered(old: RouterImage, step: RouteStep) -> Iterable[Violation]:
+def _gathered(old: RouterImage, event: Event, step: RouteStep) -> Iterable[Violation]:
     """Q9: a broadcast is complete when all its parts are, one for each rank; what fails decides, or is kept."""
     keeping = {each.request_id for each in old.requests if each.keeps_failures}
+    if isinstance(event, RequestArrived) and event.keep_failures:
+        keeping.add(event.request_id)
     failed = [(command.request_id, command.part) for command in step.commands if isinstance(command, FailPart)]
     for command in step.commands:
         kept = command.request_id in keeping if isinstance(command, (Fail, FailPart)) else None
