@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from executors.cli.backends import Address, Backend, choose
+from executors.cli.import_option import IMPORT_S, ImportTimeout
 
 
 def deploy(
@@ -58,6 +59,7 @@ def deploy(
     ] = None,
     namespace: Annotated[str | None, typer.Option(help="Of the controller. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
     address: Address = None,
+    import_timeout_s: ImportTimeout = IMPORT_S,
 ) -> None:
     """Bring applications on a running Ray cluster to what is wanted, as one request: all of it is taken, or nothing.
 
@@ -81,7 +83,8 @@ def deploy(
 
     Deploying the same again changes nothing. What an application no longer has is deleted, and so are applications that FILE
     does not name, unless --no-prune is given; where MODULE:NAME is given, others stay, unless --prune is. Without --wait the
-    command returns as soon as the request is stored.
+    command returns as soon as the request is stored. A REST server imports code
+    itself, within a limit of its own.
 
     \b
       ray start --head
@@ -99,4 +102,20 @@ def deploy(
 
     environment = environment_of(runtime_env, runtime_env_json, working_dir)
     args = args_of(arguments or ())
-    deploy(DeployAsked(target, name, replicas, replace, prune, dry_run, wait, expect, as_json, namespace, args, environment))
+    deploy(
+        DeployAsked(
+            target=target,
+            name=name,
+            replicas=replicas,
+            replace=replace,
+            prune=prune,
+            dry_run=dry_run,
+            wait=wait,
+            expect=expect,
+            as_json=as_json,
+            namespace=namespace,
+            args=args,
+            runtime_env=environment,
+            import_timeout_s=import_timeout_s,
+        )
+    )
