@@ -396,6 +396,15 @@ def test_where_no_journal_is_written_the_path_is_to_blame():
     assert (status, said["field"]) == (404, "path")
 
 
+def test_where_the_journal_cannot_be_written_now_it_says_so():
+    problem = "/j/run.jsonl cannot be written: No space left on device; it is taken up again once it can be"
+    rest = Rest(attrs.evolve(status_of(), journal_problem=problem))
+    for method, target, body in (("GET", "/api/v1/journal", b""), ("GET", "/api/v1/notes", b"")):
+        status, said, headers = ask(method, target, body, rest=rest)
+        assert (status, said, headers["retry-after"]) == (503, {"error": f"the journal {problem}"}, "10")
+    assert ask("GET", "/api/v1/status", rest=rest)[1]["journal_problem"] == problem
+
+
 def test_what_nobody_can_help_has_no_field(monkeypatch):
     monkeypatch.setattr(changing, "scale", asked_in_vain(NotRunningError("the controller is away")))
     status, said, _ = ask("POST", SCALE, ONE)
