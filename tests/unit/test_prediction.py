@@ -16,6 +16,7 @@ from executors.cli.app import app
 from executors.engine import journal as journals
 from executors.engine.clusters import CLUSTER
 from executors.engine.journal import LenientJournal
+from executors.simulator import controller
 from executors.simulator.from_journal.calls import MeasuredCalls, MeasuredTimes
 from executors.simulator.from_journal.prediction import LiveQuestion, predict
 from rankcore.cluster.residency import ResidencySpec
@@ -189,6 +190,16 @@ def test_what_cannot_be_gone_on_with_is_one_line(journal, tmp_path):
         process.stdin.write(json.dumps(nothing).encode() + b"\n")
         process.stdin.flush()
         assert "No such file" in json.loads(process.stdout.read())["error"]
+
+
+def test_a_big_target_is_predicted_without_checking_the_books_all_along(journal, monkeypatch):
+    checks = []
+    check = controller.invariants.check
+    monkeypatch.setattr(controller.invariants, "check", lambda state: checks.append(len(state.replicas)) or check(state))
+    found = predict(question(journal, target=1000))
+    assert lanes(found, "then")["sizes"][-1][1] == 1000
+    assert len(running_at(lanes(found, "then"), 59.0)) == 1000
+    assert checks.count(1000) in range(1, 10), "at each change of a status, and at the end"
 
 
 def test_a_journal_with_a_gap_is_gone_on_with_explained_and_replayed_with_a_warning(tmp_path, monkeypatch):
