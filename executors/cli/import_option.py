@@ -21,5 +21,11 @@ def _seconds(text: object) -> float:
 
 ImportTimeout: TypeAlias = Annotated[
     float,
-    typer.Option("--import-timeout", metavar="SECONDS", help="So long an import of code may take.", parser=_seconds),
+    typer.Option(
+        "--import-timeout",
+        metavar="SECONDS",
+        help="So long an import of code may take; then this ends, and says at which line it waits. [default: 120]",
+        show_default=False,
+        parser=_seconds,
+    ),
 ]
