@@ -5,6 +5,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 IMPORT_S = 120.0
+"""Where no other limit is said."""
 
 
 def _seconds(text: object) -> float:
@@ -20,7 +21,7 @@ def _seconds(text: object) -> float:
 
 
 ImportTimeout: TypeAlias = Annotated[
-    float,
+    float | None,
     typer.Option(
         "--import-timeout",
         metavar="SECONDS",
@@ -29,3 +30,8 @@ ImportTimeout: TypeAlias = Annotated[
         parser=_seconds,
     ),
 ]
+
+
+def limit_of(said_s: float | None) -> float:
+    """The limit that is in force."""
+    return IMPORT_S if said_s is None else said_s

@@ -16,6 +16,7 @@ from executors import import_time
 from executors.apps import packing
 from executors.cli import deploy as deploying
 from executors.cli.app import app
+from executors.cli.backends import REST_ADDRESS
 from executors.cli.reloading import Reloading
 from executors.cli.run import RunAsked, load_again
 from executors.import_time import within
@@ -110,6 +111,13 @@ def test_a_limit_that_is_no_time_is_refused(wrong):
     done = CliRunner().invoke(app, ["build", "an_import:app", f"--import-timeout={wrong}"])
     assert done.exit_code == 2
     assert f"expected a number of seconds above 0, found {wrong!r}" in done.stderr
+
+
+def test_a_limit_for_what_a_rest_server_imports_is_refused(monkeypatch):
+    monkeypatch.setenv(REST_ADDRESS, "")  # so that what the command sets is undone
+    done = CliRunner().invoke(app, ["deploy", "an_import:app", "--import-timeout", "5", "--address", "http://127.0.0.1:1"])
+    assert done.exit_code == 2
+    assert "--import-timeout is for a Ray cluster: a REST server imports the code, and has its own limit" in done.stderr
 
 
 @pytest.mark.parametrize("command", ["deploy", "run", "build"])

@@ -1,12 +1,13 @@
 """`rankcore deploy`: its arguments and its help."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from executors.cli.backends import Address, Backend, choose
-from executors.cli.import_option import IMPORT_S, ImportTimeout
+from executors.cli.backends import REST_ADDRESS, Address, Backend, choose
+from executors.cli.import_option import ImportTimeout, limit_of
 
 
 def deploy(
@@ -59,7 +60,7 @@ def deploy(
     ] = None,
     namespace: Annotated[str | None, typer.Option(help="Of the controller. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
     address: Address = None,
-    import_timeout_s: ImportTimeout = IMPORT_S,
+    import_timeout_s: ImportTimeout = None,
 ) -> None:
     """Bring applications on a running Ray cluster to what is wanted, as one request: all of it is taken, or nothing.
 
@@ -97,6 +98,8 @@ def deploy(
     no cluster.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     choose(Backend.RAY, address)
+    if import_timeout_s is not None and os.environ.get(REST_ADDRESS):
+        raise typer.BadParameter("--import-timeout is for a Ray cluster: a REST server imports the code, and has its own limit")
     from executors.cli.deploy import DeployAsked, deploy
     from executors.cli.run_options import args_of, environment_of
 
@@ -116,6 +119,6 @@ def deploy(
             namespace=namespace,
             args=args,
             runtime_env=environment,
-            import_timeout_s=import_timeout_s,
+            import_timeout_s=limit_of(import_timeout_s),
         )
     )
