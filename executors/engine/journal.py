@@ -248,6 +248,7 @@ class LenientJournal(JournalWriter):
 
     Args:
         bytes_max: When a file is full; None: never.
+        waits: Whether a new one may begin later, where it cannot be written now; else that is raised.
 
     Attributes:
         broken: Whether steps are not written now.
@@ -257,13 +258,18 @@ class LenientJournal(JournalWriter):
     broken = False
     problem: str | None = None
 
-    def __init__(self, file: BinaryIO, *, bytes_max: int | None = None, **options: Any) -> None:
-        super().__init__(file, **options)
+    def __init__(self, file: BinaryIO, *, bytes_max: int | None = None, waits: bool = False, **options: Any) -> None:
         self._bytes_max = bytes_max
         self._states: dict[str, Any] = {}
         self._missed = 0  # steps, since the last one that was written
         self._why = ""
         self._again_at = 0.0
+        try:
+            super().__init__(file, **options)
+        except OSError as error:
+            if not waits:
+                raise
+            self._give_up(error)
 
     @classmethod
     def resume(cls, path: str | os.PathLike[str], **options: Any) -> Self:
@@ -352,7 +358,7 @@ class LenientJournal(JournalWriter):
 def lenient_journal(path: str | os.PathLike[str], **options: Any) -> LenientJournal | None:
     """Go on with a journal; None: that is not possible, which the log says."""
     try:
-        return LenientJournal.resume(path, **options)
+        return LenientJournal.resume(path, waits=True, **options)
     except (OSError, JournalError) as error:
         LOG.error("there is no journal: %s", error)
         return None

@@ -181,6 +181,23 @@ def test_a_journal_whose_disk_was_full_is_taken_up_again_and_replays_on_both_sid
     assert f"the journal {path} is written again" in caplog.text
 
 
+def test_a_controller_that_starts_on_a_full_disk_writes_a_journal_once_there_is_room(disk_that_fills, tmp_path, monkeypatch):
+    monkeypatch.setattr(journals, "AGAIN_S", 0.0)
+    path = disk_that_fills / "run.jsonl"
+    fill(disk_that_fills)
+    with pytest.raises(OSError, match="No space left"):
+        LenientJournal.resume(path)
+    with lenient_journal(path) as journal:
+        assert "No space left on device; it is taken up again" in journal.problem
+        states = grow(journal, ["a"], 5)
+        (disk_that_fills / "ballast").unlink()
+        change(journal, states, range(5, 8))
+        assert journal.problem is None
+    replayed = replay(path)
+    assert (replayed.difference, replayed.states) == (None, states)
+    assert "before this line 7 steps were not written" in replayed.warning
+
+
 def test_the_gap_says_how_many_steps_are_missing(tmp_path, monkeypatch):
     monkeypatch.setattr(journals, "AGAIN_S", 0.0)
     path = tmp_path / "run.jsonl"
