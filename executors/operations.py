@@ -185,7 +185,9 @@ def retried(entry: Entry, ranks: tuple[int, ...], at: float) -> DeploymentRetryR
     return DeploymentRetryRequested(deployment=deployment, ranks=ranks, at=at)
 
 
-def replicas_meant(replica_ids: Iterable[ReplicaId], known: Mapping[str, ReplicaId]) -> tuple[ReplicaId, ...]:
+def replicas_meant(
+    replica_ids: Iterable[ReplicaId], known: Mapping[str, ReplicaId], none: str = "there is no replica"
+) -> tuple[ReplicaId, ...]:
     """The replicas with these names, of those by their names.
 
     Raises:
@@ -195,7 +197,7 @@ def replicas_meant(replica_ids: Iterable[ReplicaId], known: Mapping[str, Replica
     for replica_id in replica_ids:
         found = meant_by(replica_id, known)
         if not found:
-            raise UnknownNameError(f"there is no replica {replica_id!r}: status() shows those that there are")
+            raise UnknownNameError(f"{none} {replica_id!r}: status() shows those that there are")
         if len(found) > 1:
             raise UnknownNameError(not_one("replica", replica_id, found, known))
         meant.append(known[found[0]])

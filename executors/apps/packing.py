@@ -112,7 +112,12 @@ def _place_of(file: AppsFile, block: str, problem: str) -> tuple[str, ...]:
 
 
 def packages_of(
-    file: AppsFile, namespace: str, *, in_task: bool = False, timeout_s: float | None = None
+    file: AppsFile,
+    namespace: str,
+    *,
+    in_task: bool = False,
+    timeout_s: float | None = None,
+    import_timeout_s: float | None = None,
 ) -> tuple[Package, ...]:
     """What is sent of its applications. The process is connected.
 
@@ -120,6 +125,7 @@ def packages_of(
         in_task: Whether users' code is imported in tasks on the cluster, and never here; else where an application has a
             `runtime_env` alone.
         timeout_s: So long each application may take where a task does it; None: as long as it takes.
+        import_timeout_s: So long each import may take, wherever it is, once there is an environment; None: as long as it takes.
 
     Raises:
         ScenarioError: As `read`.
@@ -143,7 +149,7 @@ def packages_of(
             capacity=capacity,
         )
         try:
-            of_this = built(wanted, namespace, in_task=in_task, timeout_s=timeout_s)
+            of_this = built(wanted, namespace, in_task=in_task, timeout_s=timeout_s, import_timeout_s=import_timeout_s)
         except BuildError as error:
             keys = error.keys
             if keys[:1] == ("deployments",):

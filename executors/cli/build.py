@@ -20,12 +20,14 @@ class NoPlaceInFileError(Exception):
     """A value that a file cannot hold."""
 
 
-def build(targets: list[str], output: Path | None, grpc: dict[str, Any] | None = None) -> None:
+def build(
+    targets: list[str], output: Path | None, grpc: dict[str, Any] | None = None, import_timeout_s: float | None = None
+) -> None:
     """Do what `commands/build.py` says; `grpc`: the `grpc_options` of the file, None for none."""
     applications: list[dict[str, Any]] = []
     left_out: list[str] = []
     for target in targets:
-        name, found, without = asked(partial(_application, target))
+        name, found, without = asked(partial(_application, target, import_timeout_s))
         if name in [each["name"] for each in applications]:
             end(f"{target}: expected an application with a name of its own, found {name!r}, which another has", BAD_INPUT)
         prefix = DEFAULT_PREFIX if len(targets) == 1 else f"/{name}"
@@ -44,12 +46,14 @@ def build(targets: list[str], output: Path | None, grpc: dict[str, Any] | None =
     typer.echo(f"{output}: {len(applications)} {'application' if len(applications) == 1 else 'applications'}")
 
 
-def _application(target: str) -> tuple[str, dict[str, Any], list[str]]:
+def _application(target: str, timeout_s: float | None) -> tuple[str, dict[str, Any], list[str]]:
     """Its name, what a file says of its code, and which options that leaves out."""
+    from executors.import_time import within
     from executors.loading import load_application
     from executors.ray_gpu.applications import in_order
 
-    application = load_application(target)
+    with within(timeout_s, target):
+        application = load_application(target)
     name, deployments, left_out = application.deployment.name, [], []
     for each, bound in in_order(application).items():
         options, without = _options(bound.deployment.settings)

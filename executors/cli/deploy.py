@@ -36,6 +36,7 @@ class DeployAsked:
         runtime_env: Of what is deployed; None: none.
         route_prefix: As the option says it; None: it does not.
         expect: The revision that is to be in force until then; "": that of the plan which is printed.
+        import_timeout_s: So long each import of code may take; None: as long as it takes.
     """
 
     target: str
@@ -51,6 +52,7 @@ class DeployAsked:
     args: Mapping[str, Any] = attrs.Factory(dict)
     runtime_env: Mapping[str, Any] | None = None
     route_prefix: str | None = None
+    import_timeout_s: float | None = None
 
 
 @attrs.frozen
@@ -96,10 +98,10 @@ def _wanted_on_ray(wanted: DeployAsked, is_file: bool, prune: bool) -> Wanted:
         file = asked(lambda: packing.read(Path(wanted.target)))
         options = asked(lambda: packing.of_proxies(file))
         asked(_be_connected)
-        packages = asked(lambda: packing.packages_of(file, namespace))
+        packages = asked(lambda: packing.packages_of(file, namespace, import_timeout_s=wanted.import_timeout_s))
         act = partial(packing.placed, file, packages)
     else:
-        applications = asked(lambda: _imported(wanted.target, wanted.args))
+        applications = asked(lambda: _imported(wanted.target, wanted.args, wanted.import_timeout_s))
         asked(lambda: _be_connected(wanted.runtime_env))
         packages = asked(lambda: _of_module(applications, wanted, namespace))
     how = {"replace": wanted.replace, "prune": prune, "namespace": namespace}
@@ -151,14 +153,16 @@ def _packing() -> ModuleType:
     return packing
 
 
-def _imported(target: str, args: Mapping[str, Any] | None = None) -> list[Any]:
+def _imported(target: str, args: Mapping[str, Any] | None = None, timeout_s: float | None = None) -> list[Any]:
     """The applications that MODULE:NAME names: one, a function that returns one, or a list of some."""
+    from executors.import_time import within
     from executors.loading import LoadError, load_application, load_object
     from executors.ray_gpu.declaration import Application
 
-    found = load_object(target, "MODULE:NAME, such as package.module:models or path/file.py:models, or a file apps.yaml")
-    if not isinstance(found, (list, tuple)):
-        return [load_application(target, args)]
+    with within(timeout_s, target):
+        found = load_object(target, "MODULE:NAME, such as package.module:models or path/file.py:models, or a file apps.yaml")
+        if not isinstance(found, (list, tuple)):
+            return [load_application(target, args)]
     if args:
         raise LoadError(f"{target} takes no arguments: it is no function that returns an application")
     if not found or not all(isinstance(each, Application) for each in found):

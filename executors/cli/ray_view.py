@@ -41,6 +41,8 @@ def view(status: "Status") -> RenderableType:
     parts: list[RenderableType] = [Text(head, style="dim")]
     if status.journal is not None:
         parts.append(Text(f"journal {status.journal}", style="dim"))
+    if status.journal_problem is not None:
+        parts.append(Text(f"journal {status.journal_problem}", style="red"))
     if not status.deployments and not status.left_alone:
         parts.append(Text("nothing is deployed"))
     for application in status.applications.values():

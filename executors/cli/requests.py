@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from executors.ray_gpu.requests.under_way import CallsUnderWay
 
 
-def requests(name: str | None, older_s: float, namespace: str | None, as_json: bool) -> None:
+def requests(name: str | None, older_s: float, namespace: str | None, as_json: bool, executor: Backend = Backend.RAY) -> None:
     """Do what `commands/requests.py` says."""
-    found: CallsUnderWay = asked(lambda: api_of(Backend.RAY).requests_under_way(name, namespace=namespace))
+    found: CallsUnderWay = asked(lambda: api_of(executor).requests_under_way(name, namespace=namespace))
     found = attrs.evolve(found, calls=tuple(each for each in found.calls if each.age_s >= older_s))
     if as_json:
         typer.echo(json.dumps(attrs.asdict(found), indent=2))
@@ -36,8 +36,10 @@ def lines_of(found: "CallsUnderWay") -> Iterator[str]:
         yield f"did not answer: {', '.join(found.silent)}"
 
 
-def cancel(request: str, reason: str | None, namespace: str | None) -> None:
+def cancel(
+    request: str, reason: str | None, namespace: str | None, executor: Backend = Backend.RAY, as_json: bool = False
+) -> None:
     """Do what `commands/requests.py` says."""
     told = {} if reason is None else {"reason": reason}
-    asked(lambda: api_of(Backend.RAY).cancel_request(request, namespace=namespace, **told))
-    typer.echo("it is ended, and its caller is told")
+    asked(lambda: api_of(executor).cancel_request(request, namespace=namespace, **told))
+    typer.echo(json.dumps({"cancelled": request}, indent=2) if as_json else "it is ended, and its caller is told")

@@ -39,6 +39,7 @@ class RunAsked:
         route_prefix: As the option says it; None: it does not.
         runtime_env: Of the job, and so of all that is deployed; None: none.
         reload_of: A folder: what changes there is deployed anew; None: nothing is looked at.
+        import_timeout_s: So long each import of code may take; None: as long as it takes.
     """
 
     target: str
@@ -52,6 +53,7 @@ class RunAsked:
     name: str | None = None
     runtime_env: Mapping[str, Any] | None = None
     reload_of: Path | None = None
+    import_timeout_s: float | None = None
 
 
 @attrs.frozen
@@ -78,7 +80,7 @@ def run(wanted: RunAsked) -> None:
     if is_file:
         prepare = partial(_file, wanted, asked(partial(_read, wanted)))
     else:
-        prepare = partial(_application, wanted, load(wanted.target, wanted.args))
+        prepare = partial(_application, wanted, load(wanted.target, wanted.args, wanted.import_timeout_s))
     from executors.ray_gpu import api, connection
     from executors.ray_gpu.errors import DeploymentFailedError, RayExecutorError
     from executors.simulator.scenario.errors import ScenarioError
@@ -134,7 +136,7 @@ def _application(wanted: RunAsked, application: "Application") -> RunnableTarget
         app_names=(app_name,),
         names=tuple(deployment_id(app_name, each) for each in in_order(application)),
         deploy=partial(deploy, application),
-        again=lambda changed: deploy(load_again(wanted.target, wanted.args, changed), False, True),
+        again=lambda changed: deploy(load_again(wanted, changed), False, True),
     )
 
 
@@ -163,12 +165,15 @@ def _file(wanted: RunAsked, file: "AppsFile") -> RunnableTarget:
         how = {**options, **packing.of_proxies(found), "wait": wait, "replace": replace}
         return packing.placed(found, packages, lambda: api.deploy_packages(packages, **how))
 
+    def packages_of(found: "AppsFile") -> tuple[Any, ...]:
+        return packing.packages_of(found, options["namespace"], import_timeout_s=wanted.import_timeout_s)
+
     def again(changed: Path) -> object:
         forget_modules_of(changed)
         found = packing.read(Path(wanted.target))
-        return deploy(found, packing.packages_of(found, options["namespace"]), False, True)
+        return deploy(found, packages_of(found), False, True)
 
-    packages = packing.packages_of(file, options["namespace"])
+    packages = packages_of(file)
     return RunnableTarget(
         app_names=tuple(each.name for each in file.config.applications),
         names=tuple(each.spec.name for each in packages),
@@ -247,13 +252,15 @@ def stop(delete: Callable[[], None]) -> None:
     typer.echo("stopped", err=True)
 
 
-def load(target: str, args: Mapping[str, Any]) -> "Application":
+def load(target: str, args: Mapping[str, Any], import_timeout_s: float | None) -> "Application":
     """The application that MODULE:APP names."""
+    from executors.import_time import within
     from executors.loading import LoadError, load_application
     from executors.shadowing import hidden, warning_of
 
     try:
-        application = load_application(target, args)
+        with within(import_timeout_s, target):
+            application = load_application(target, args)
     except LoadError as error:
         end(str(error), BAD_INPUT)
     if (other := hidden()) is not None:
@@ -261,13 +268,15 @@ def load(target: str, args: Mapping[str, Any]) -> "Application":
     return application
 
 
-def load_again(target: str, args: Mapping[str, Any], folder: Path) -> "Application":
+def load_again(wanted: RunAsked, folder: Path) -> "Application":
     """The same, of modules of a folder as they are now.
 
     Raises:
         LoadError: It cannot be had any more.
     """
+    from executors.import_time import within
     from executors.loading import load_application
 
     forget_modules_of(folder)
-    return load_application(target, args)
+    with within(wanted.import_timeout_s, wanted.target):
+        return load_application(wanted.target, wanted.args)

@@ -21,11 +21,12 @@ def run_locally(
     name: str | None = None,
     nodes: tuple[str, ...] = (),
     args: Mapping[str, Any] | None = None,
+    import_timeout_s: float | None = None,
 ) -> None:
     """Do what `commands/run.py` says."""
     if not hasattr(os, "pidfd_open"):
         end("--executor local needs Linux: it tells the ends of processes by pidfd", BAD_INPUT)
-    application = load(target, args or {})
+    application = load(target, args or {}, import_timeout_s)
     os.environ[ARGS_VARIABLE] = json.dumps(dict(args or {}))  # for the replicas, each of which loads it
     from executors.engine.clusters import CLUSTER
     from executors.engine.journal import LenientJournal

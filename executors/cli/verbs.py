@@ -61,6 +61,12 @@ class Said:
         return asked(partial(api_of, self.executor))
 
 
+def scale(said: Said, name: str, number: int, stop_first: tuple[str, ...]) -> None:
+    """Do what `commands/scale.py` says."""
+    first = asked(partial(_replicas_meant, name, stop_first, said)) if stop_first else ()
+    of_deployment(said, "scale", name, number, **({"stop_first": first} if first else {}))
+
+
 def of_deployment(said: Said, verb: str, name: str, /, *arguments: object, **options: object) -> None:
     """Ask for something of one deployment: scale, update, restart, pause, promote, resume, rollback or retry."""
     found = asked(partial(_meant, name, said))
@@ -149,6 +155,16 @@ def _meant(name: str, said: Said) -> str:
     if len(found) != 1:
         raise UnknownNameError(not_one("deployment", name, found, there_are))
     return found[0]
+
+
+def _replicas_meant(name: str, replicas: tuple[str, ...], said: Said) -> tuple[str, ...]:
+    """The ids of replicas of one deployment: one that it does not have would stop another in its place."""
+    from executors.operations import replicas_meant
+
+    deployment = _meant(name, said)
+    info = status_of(said.api, said.namespace).deployments.get(deployment)
+    known = [] if info is None else [each.replica_id for each in info.replicas]
+    return replicas_meant(replicas, {each: each for each in known}, f"{deployment} has no replica")
 
 
 def _tell(names: tuple[str, ...], said: Said) -> None:

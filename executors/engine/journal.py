@@ -6,16 +6,21 @@
 
 A deployment begins with one of `Deployed`, `Recovered` (a restart of its controller, which begins it again) and `Resumed`; a
 fingerprint of its state stands on that line and on every so-manyth line after it. Where a machine has one state only, its lines
-name no deployment. Nothing in the lines after the first depends on when, where, how fast or by which release they were written.
+name no deployment. Where steps could not be written, as on a full disk, whoever was there begins anew with `Resumed` once they
+can be, and `"gap":{"steps":7,"why":"..."}` stands on that line: each side of it replays. Nothing else in lines after the first
+depends on when, where, how fast or by which release they were written.
 """
 
 import errno
 import fcntl
 import logging
+import math
 import os
 import stat
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from io import FileIO
 from typing import Any, BinaryIO, Protocol, Self, cast
 
@@ -27,6 +32,11 @@ from executors.planted import unplanted
 from rankcore.codec import fingerprint, to_plain, write_object
 
 LOG = logging.getLogger(__name__)
+
+AGAIN_S = 10.0
+"""A journal that cannot be written is tried again so often, when something happens."""
+ROOM_BYTES = 64 * 1024
+"""With less on the disk it is not."""
 
 
 class Journal(Protocol):
@@ -112,11 +122,14 @@ class JournalWriter:
 
     def begin(self, how: Any, first: AnyStep) -> None:
         """Write down how a machine began, and its first step."""
+        self._begin(how, first, {})
+
+    def _begin(self, how: Any, first: AnyStep, besides: Mapping[str, Any]) -> None:
         state = first.state
         self._steps[self._kind.key_of(state)] = 0
         answer = _answer(first) if first.commands or first.notes or self._kind.whose is not None else {}
         line = {**self._whose(state), "began": to_plain(how), **answer}
-        self._write(line | {"fingerprint": fingerprint(self._kind.image(state))})
+        self._write({**line, **besides, "fingerprint": fingerprint(self._kind.image(state))})
 
     def append(self, event: Any, result: AnyStep) -> None:
         """Write down an event and the step that it caused.
@@ -226,25 +239,37 @@ def _end_of_whole_lines(file: BinaryIO) -> int:
 
 
 class LenientJournal(JournalWriter):
-    """Ends where it can no longer be written, says so in the log, and lets everything go on.
+    """Where it cannot be written it says so in the log, lets everything go on, and is taken up again once it can be.
 
-    What is there can still be replayed: it is whole up to that point. So is each of the two files of a journal that has
+    What is there can be replayed: it is whole up to that point, and from where it was taken up, where all that is there begins
+    anew and the line says how many steps are missing. So is each of the two files of a journal that has
     a limit: once one is full it becomes `<path>.1`, in place of an older one, and the next begins with the states of all
     deployments. One that another release began is put aside in the same way: each replays with its own.
 
     Args:
         bytes_max: When a file is full; None: never.
+        waits: Whether a new one may begin later, where it cannot be written now; else that is raised.
 
     Attributes:
-        broken: Whether it has ended.
+        broken: Whether steps are not written now.
+        problem: Why, in a line; None: they are.
     """
 
     broken = False
+    problem: str | None = None
 
-    def __init__(self, file: BinaryIO, *, bytes_max: int | None = None, **options: Any) -> None:
-        super().__init__(file, **options)
+    def __init__(self, file: BinaryIO, *, bytes_max: int | None = None, waits: bool = False, **options: Any) -> None:
         self._bytes_max = bytes_max
         self._states: dict[str, Any] = {}
+        self._missed = 0  # steps, since the last one that was written
+        self._why = ""
+        self._again_at = 0.0
+        try:
+            super().__init__(file, **options)
+        except OSError as error:
+            if not waits:
+                raise
+            self._give_up(error)
 
     @classmethod
     def resume(cls, path: str | os.PathLike[str], **options: Any) -> Self:
@@ -263,29 +288,29 @@ class LenientJournal(JournalWriter):
 
     def begin(self, how: Any, first: AnyStep) -> None:
         """Write down how a deployment began, if that is possible."""
-        try:
-            if not self.broken:
-                super().begin(how, first)
-                self._written(first)
-        except (OSError, JournalError) as error:
-            self._give_up(error)
+        self._keep(first, partial(super().begin, how, first))
 
     def append(self, event: Any, result: AnyStep) -> None:
         """Write down an event and its step, if that is possible."""
-        try:
-            if not self.broken:
-                super().append(event, result)
-                self._written(result)
-        except (OSError, JournalError) as error:
-            self._give_up(error)
+        self._keep(result, partial(super().append, event, result))
 
-    def _written(self, step: AnyStep) -> None:
+    def _keep(self, step: AnyStep, write: Callable[[], None]) -> None:
         key = self._kind.key_of(step.state)
         self._states[key] = step.state
         if self._kind.is_over(step.state):
             del self._states[key]
-        if self._bytes_max is not None and self._file.tell() > self._bytes_max:
-            self._begin_another_file()
+        self._missed += 1
+        try:
+            if self.broken:
+                if time.monotonic() >= self._again_at:
+                    self._take_up_again()
+                return
+            write()
+            self._missed = 0
+            if self._bytes_max is not None and self._file.tell() > self._bytes_max:
+                self._begin_another_file()
+        except (OSError, JournalError) as error:
+            self._give_up(error)
 
     def _begin_another_file(self) -> None:
         path = self.path
@@ -293,20 +318,47 @@ class LenientJournal(JournalWriter):
         self._file.close()
         self._file = open_alone(path, empty=True)
         self._write_header({})
+        self._begin_all({})
+
+    def _begin_all(self, besides: Mapping[str, Any]) -> None:
         for state in self._states.values():
             how = self._kind.resume(state)
-            super().begin(how, self._kind.begin(how))
+            self._begin(how, self._kind.begin(how), besides)
+
+    def _take_up_again(self) -> None:
+        """Go on behind the last whole line; where that fails too, what is there of it is a part of the gap."""
+        found = os.statvfs(os.path.dirname(os.path.abspath(self.path)))
+        if found.f_bavail * found.f_frsize < ROOM_BYTES:  # a big state takes long to be written in vain
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
+        if self._file.closed:  # another one was to be begun
+            self._file = open_alone(self.path)
+            if self._file.seek(0, os.SEEK_END) > 0:
+                raise JournalError(self.path, 1, "another process has written it meanwhile")
+        end = _end_of_whole_lines(self._file)
+        self._file.seek(end)
+        self._file.truncate()
+        if end == 0:
+            self._write_header({})
+        self._begin_all({"gap": {"steps": self._missed, "why": self._why}})
+        LOG.warning("the journal %s is written again: %d steps are missing", self.path, self._missed)
+        self.broken, self.problem, self._missed = False, None, 0
 
     def _give_up(self, error: OSError | JournalError) -> None:
+        is_final = isinstance(error, JournalError)
+        self._again_at = math.inf if is_final else time.monotonic() + AGAIN_S
+        why = getattr(error, "strerror", None) or str(error)
+        then = "" if is_final else "; it is taken up again once it can be"
+        self.problem = f"{self.path} cannot be written: {why}{then}"
+        if not self.broken or is_final:
+            self._why = why
+            LOG.error("the journal %s ends here, since it cannot be written: %s%s", self.path, why, then)
         self.broken = True
-        why = getattr(error, "strerror", None) or error
-        LOG.error("the journal %s ends here, since it cannot be written: %s", self.path, why)
 
 
 def lenient_journal(path: str | os.PathLike[str], **options: Any) -> LenientJournal | None:
     """Go on with a journal; None: that is not possible, which the log says."""
     try:
-        return LenientJournal.resume(path, **options)
+        return LenientJournal.resume(path, waits=True, **options)
     except (OSError, JournalError) as error:
         LOG.error("there is no journal: %s", error)
         return None

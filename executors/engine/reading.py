@@ -59,7 +59,8 @@ def located(source: str, line: int) -> Iterator[None]:
 class JournalReader:
     """Reads a journal line by line, in constant memory. Iterate it once.
 
-    A last line that was cut off is left out, and `warning` says so afterwards; any other line that is broken is an error.
+    A last line that was cut off is left out, and `warning` says so afterwards, and where steps were not written, as on a full
+    disk; any other line that is broken is an error.
 
     Args:
         path: The journal.
@@ -116,7 +117,7 @@ class JournalReader:
                 problem = "not UTF-8" if isinstance(error, ValueError) else str(error)
                 begins = raw.rstrip(b"\n")[:BEGINNING_BYTES].decode(errors="backslashreplace")
                 self._fail(f"not a line of a journal: {problem}; the line begins with {begins!r}")
-        self.warning = f"{self.path}:{self._line}: the journal ends in the middle of this line, which was left out"
+        self._warn("the journal ends in the middle of this line, which was left out")
         return None
 
     def _read_header(self, data: dict[str, Any]) -> None:
@@ -152,12 +153,25 @@ class JournalReader:
         answer = ("commands", "notes") if cause == "event" or kind.whose is not None else ()
         whose = ("deployment",) if kind.whose is not None else ()
         missing = [key for key in (*whose, cause, *answer) if key not in data]
-        unknown = sorted(data.keys() - {*whose, cause, "commands", "notes", "fingerprint"})
+        allowed = {*whose, cause, "commands", "notes", "fingerprint", *(("gap",) if cause == "began" else ())}
+        unknown = sorted(data.keys() - allowed)
         if missing or unknown:
             self._fail(f"{missing[0]} is missing" if missing else f"{unknown[0]!r:.80} is unknown")
-        for key, cls in (("deployment", str), (cause, dict), ("commands", list), ("notes", list), ("fingerprint", str)):
+        for key, cls in (
+            ("deployment", str),
+            (cause, dict),
+            ("commands", list),
+            ("notes", list),
+            ("fingerprint", str),
+            ("gap", dict),
+        ):
             if key in data and not isinstance(data[key], cls):
                 self._fail(f"{key} must be {_JSON_TYPES[cls]}, got {data[key]!r:.80}")
+        if "gap" in data:
+            steps, why = data["gap"].get("steps"), data["gap"].get("why")
+            if type(steps) is not int or not isinstance(why, str):
+                self._fail(f"gap must have steps, an integer, and why, a string, got {shown(data['gap'])}")
+            self._warn(f"before this line {steps} steps were not written: {why}")
         return JournalLine(
             line=self._line,
             deployment=data.get("deployment", ""),
@@ -172,6 +186,10 @@ class JournalReader:
             return from_plain(data, kind)
         except CodecError as error:
             self._fail(f"{key}: {error}{self.origin}")
+
+    def _warn(self, problem: str) -> None:
+        found = f"{self.path}:{self._line}: {problem}"
+        self.warning = found if self.warning is None else f"{self.warning}; {found}"
 
     def _hint(self) -> str:
         return self.origin or "; the first line was damaged"

@@ -25,7 +25,14 @@ from executors.local.places import LOG, DamagedFileError
 from executors.log_lines import LogLine, tail
 from executors.notes_followed import Asking, followed
 from executors.ray_gpu import errors
-from executors.ray_gpu.errors import InvalidDeploymentError, NoAnswerError, NotRunningError, UnknownNameError, not_one
+from executors.ray_gpu.errors import (
+    InvalidCallError,
+    InvalidDeploymentError,
+    NoAnswerError,
+    NotRunningError,
+    UnknownNameError,
+    not_one,
+)
 from executors.ray_gpu.overview import CordonedNode, Status
 from rankcore.errors import RankcoreError
 from rankcore.values import ReplicaId
@@ -184,6 +191,33 @@ def propose_defragmentation(name: str | None = None, *, namespace: str | None = 
     """
     found = ", ".join(_there_are(namespace)) if name is None else _one(name, namespace)[0]
     raise InvalidDeploymentError(f"{found} has no residency: its replicas have their weights for life, and nothing is moved")
+
+
+def requests_under_way(name: str | None = None, *, namespace: str | None = None) -> Any:
+    """Local replicas take no requests.
+
+    Raises:
+        InvalidCallError: Always, where there is what is named.
+    """
+    there_are = _there_are(namespace)
+    of_application = [each for each in there_are if name is None or split(each)[0] == name]
+    raise _no_requests(", ".join(of_application or [_one(name or "", namespace)[0]]))
+
+
+def cancel_request(request: str, *, reason: str = "", namespace: str | None = None) -> None:
+    """Local replicas take no requests.
+
+    Raises:
+        InvalidCallError: Always, where something runs.
+    """
+    raise _no_requests(", ".join(_there_are(namespace)))
+
+
+def _no_requests(deployments: str) -> InvalidCallError:
+    return InvalidCallError(
+        f"local replicas of {deployments} take no requests, so that none is under way: `rankcore logs NAME --executor local` "
+        "prints what they do, and `rankcore stop REPLICA --executor local` ends one; calls are for --executor ray"
+    )
 
 
 def _end(folders: Collection[Path], timeout_s: float | None) -> None:

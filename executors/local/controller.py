@@ -18,7 +18,7 @@ import msgspec
 from executors.deployment_ids import split, unescaped
 from executors.engine.backend import ClusterBackend
 from executors.engine.clusters import CLUSTER, ClusterRecovered
-from executors.engine.journal import Journal
+from executors.engine.journal import Journal, LenientJournal
 from executors.engine.loop import ClusterLoop
 from executors.engine.recent_notes import RecentNotes
 from executors.engine.store import FencedJournal, FileStore
@@ -110,6 +110,7 @@ class Controller:
     def _begin(self, journal: Journal | None) -> None:
         """Raise the fence, then look: at the survivors, and at what an earlier controller wanted."""
         folder, epoch = self._folder, newest_epoch(self._folder) + 1
+        self._journal = journal
         with undisturbed():
             self.executor = LocalExecutor(folder, self.application, self._in_force, epoch, self.nodes)
             self._has_begun = True
@@ -290,6 +291,7 @@ class Controller:
             epoch=self.epoch,
             controller_pid=os.getpid(),
             journal=None,
+            journal_problem=self._journal.problem if isinstance(self._journal, LenientJournal) else None,
             deployments=deployments,
             cordons=tuple(report_of(self, each) for each in sorted(self.maintenance.cordons)),
         )

@@ -11,6 +11,7 @@ import ray
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError, RuntimeEnvSetupError
 
 from executors.deployment_ids import DEFAULT_PREFIX
+from executors.import_time import told, within
 from executors.loading import LoadError, arguments_for, in_users_code, load_object, name_of
 from executors.ray_gpu.api import RunTarget, packages_of
 from executors.ray_gpu.applications import in_order
@@ -86,25 +87,32 @@ class WantedApplication:
 
 
 def built(
-    wanted: WantedApplication, namespace: str, *, in_task: bool = False, timeout_s: float | None = None
+    wanted: WantedApplication,
+    namespace: str,
+    *,
+    in_task: bool = False,
+    timeout_s: float | None = None,
+    import_timeout_s: float | None = None,
 ) -> tuple[Package, ...]:
     """What is sent of an application. The process is connected.
 
     Args:
         in_task: Whether a task does it also where the application has no `runtime_env`.
         timeout_s: So long a task may take; None: as long as it takes.
+        import_timeout_s: So long the import may take, in a task too, once that has its environment; None: as long as it takes.
 
     Raises:
         BuildError: Says what of it cannot be had.
         TimeoutError: The task has taken longer, and is ended.
     """
     if not wanted.runtime_env and not in_task:
-        return _build(wanted, namespace)
+        return _build(wanted, namespace, import_timeout_s)
     environment = {"runtime_env": dict(wanted.runtime_env)} if wanted.runtime_env else {}
     try:
         task = ray.remote(_build).options(num_cpus=0, max_retries=0, **environment)
-        building = task.remote(wanted, namespace)
-        found: tuple[Package, ...] = ray.get(building, timeout=timeout_s)
+        building = task.remote(wanted, namespace, import_timeout_s)
+        with told(wanted.import_path):
+            found: tuple[Package, ...] = ray.get(building, timeout=timeout_s)
     except GetTimeoutError:
         ray.cancel(building, force=True)
         text = f"import_path: {wanted.import_path} of application {wanted.name!r} is not imported within {timeout_s:g} s"
@@ -120,8 +128,8 @@ def built(
     return found
 
 
-def _build(wanted: WantedApplication, namespace: str) -> tuple[Package, ...]:
-    application = _imported(wanted)
+def _build(wanted: WantedApplication, namespace: str, import_timeout_s: float | None) -> tuple[Package, ...]:
+    application = _imported(wanted, import_timeout_s)
     named = in_order(application)
     for name in wanted.deployments:
         if name not in named:
@@ -144,13 +152,10 @@ def _build(wanted: WantedApplication, namespace: str) -> tuple[Package, ...]:
         raise _placed(error, wanted.deployments) from error
 
 
-def _imported(wanted: WantedApplication) -> Application:
+def _imported(wanted: WantedApplication, timeout_s: float | None) -> Application:
     try:
-        found = load_object(_with_colon(wanted.import_path), "module:name, such as my_package.models:app")
-        if not isinstance(found, (Application, Deployment)) and callable(found):
-            found = _called(found, wanted.args)
-        elif wanted.args:
-            raise BuildError(("args",), f"{wanted.import_path} takes none: it is no function that returns an application")
+        with within(timeout_s, wanted.import_path):
+            found = _found(wanted)
     except LoadError as error:
         raise BuildError(("import_path",), str(error)) from None
     if isinstance(found, Deployment):
@@ -159,6 +164,15 @@ def _imported(wanted: WantedApplication) -> Application:
         raise BuildError(
             ("import_path",), f"{wanted.import_path} must be what bind() returns, or return that; found {found!r:.80}"
         )
+    return found
+
+
+def _found(wanted: WantedApplication) -> Any:
+    found = load_object(_with_colon(wanted.import_path), "module:name, such as my_package.models:app")
+    if not isinstance(found, (Application, Deployment)) and callable(found):
+        return _called(found, wanted.args)
+    if wanted.args:
+        raise BuildError(("args",), f"{wanted.import_path} takes none: it is no function that returns an application")
     return found
 
 

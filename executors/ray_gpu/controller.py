@@ -528,6 +528,7 @@ class Controller:
             epoch=self._world.epoch,
             controller_pid=os.getpid(),
             journal=self._journal.path if self._journal is not None and not self._journal.broken else None,
+            journal_problem=self._journal.problem if self._journal is not None else None,
             proxy_infos=self._proxies.infos,
             deployed=self._deployed,
             target_capacity=share_in_force(self._cluster.state.applications, there).percent,

@@ -254,6 +254,7 @@ class Status:
         epoch: Of the controller; grows with each of its restarts. 0: there is none, and nothing runs.
         controller_pid: Its process.
         journal: Where the controller writes what happens, on its node; None: nowhere.
+        journal_problem: Why nothing is written there now, and whether that may change; None: it is, or there is none.
         deployments: By `application/deployment`, or the bare name where it is that of one only.
         proxy_infos: That serve HTTP, one for each node that should have one.
         left_alone: Why, by ids: deployments that the controller could not take over, with their replicas, which go on.
@@ -279,6 +280,7 @@ class Status:
     routes: dict[str, str] = attrs.field(factory=dict)
     deployed: dict[str, float] = attrs.field(factory=dict)
     target_capacity: float | None = None
+    journal_problem: str | None = None
 
     @classmethod
     def of_nothing(cls, namespace: str) -> "Status":

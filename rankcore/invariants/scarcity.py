@@ -31,14 +31,17 @@ def _takes_config_along(state: DeploymentState, holder: Replica) -> bool:
 
 def _placed_above(state: DeploymentState) -> Iterable[Violation]:
     holders = list(_holders(state))
+    placed = [each for each in holders if each.state in INITIALISABLE]
+    highest: dict[object, int] = {}  # of each generation: mostly nobody is above, and thousands may have no place
+    for each in placed:
+        highest[each.generation] = max(each.slot or 0, highest.get(each.generation, 0))
     for unplaced in [each for each in holders if each.state is ReplicaState.REQUESTED]:
         low = unplaced.slot or 0
-        if state.tables.slots[low].retry_at > state.clock:
+        if state.tables.slots[low].retry_at > state.clock or highest.get(unplaced.generation, 0) <= low:
             continue
-        for placed in [each for each in holders if each.state in INITIALISABLE and each.generation == unplaced.generation]:
-            if (placed.slot or 0) > low:
-                found = f"{placed.replica_id} has a place and rank {placed.slot}"
-                yield Violation("V18", f"{unplaced.replica_id} has rank {low} and no place, and {found}")
+        for above in [each for each in placed if each.generation == unplaced.generation and (each.slot or 0) > low]:
+            found = f"{above.replica_id} has a place and rank {above.slot}"
+            yield Violation("V18", f"{unplaced.replica_id} has rank {low} and no place, and {found}")
 
 
 def starved_at(state: DeploymentState) -> float | None:

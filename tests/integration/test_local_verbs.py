@@ -108,6 +108,16 @@ def test_nothing_new_comes_to_a_cordoned_node_and_one_replica_is_replaced_by_nam
     ended(running)
 
 
+def test_a_downscale_stops_whom_it_was_told_to_stop_first(shell):
+    running, before = shell.place.healthy()
+    status, said = shell("scale Model 1 --stop-first Model#1.0")
+    assert status == 0, said
+    until(lambda: info().status == "HEALTHY" and list(shell.place.replicas()) == [0])
+    assert shell.place.replicas() == {0: before[1]}, "the other one has its rank now"
+    assert not is_alive(before[0])
+    ended(running)
+
+
 def test_a_roll_out_is_restarted_paused_promoted_resumed_and_taken_back(shell):
     running, before = shell.place.healthy()
     assert shell("restart Model")[0] == 0
@@ -179,12 +189,17 @@ def test_what_cannot_mean_anything_is_one_line_that_says_what_to_do(shell):
         ("drain local --deadline soon", "soon"),
         ("restart Other", f"there is no deployment 'Other'; there is: {MODEL}"),
         ("retry Model", f"{MODEL} waits for no back-off, and was not given up"),
+        ("scale Model 1 --stop-first Model#9.9", f"{MODEL} has no replica 'Model#9.9'"),
         ("retry Model --rank 7", f"{MODEL} has no rank 7: it has 2 replicas"),
         ("rollback Model", f"{MODEL} was healthy with what is wanted now"),
         ("replace Model#9.9", "there is no replica 'Model#9.9'"),
         ("evict Model", f"{MODEL} has no residency"),
         ("delete Other", f"there is no deployment 'Other'; there is: {MODEL}"),
         ("defragment Model", f"{MODEL} has no residency"),
+        ("requests", f"local replicas of {MODEL} take no requests"),
+        ("requests default", "`rankcore logs NAME --executor local` prints what they do"),
+        ("requests Other", f"there is no deployment 'Other'; there is: {MODEL}"),
+        ("cancel abc", f"local replicas of {MODEL} take no requests"),
         ("logs Model#1", "local replicas of a deployment print to one file: ask for 'Model'"),
         ("update Model nothing=1", "update cannot change 'nothing' of local replicas"),
         ("update Model nothing", "expected OPTION=VALUE, found 'nothing'"),

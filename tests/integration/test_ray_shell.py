@@ -1,6 +1,10 @@
 """`rankcore deploy`, `config`, `status`, `update`, `stop`, `logs`, `notes` and the like, on one cluster."""
 
+import contextlib
+import itertools
 import json
+import os
+import subprocess
 
 import pytest
 import yaml
@@ -9,6 +13,7 @@ from typer.testing import CliRunner
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
 from executors.cli.app import app
+from executors.engine.replay import replay
 from executors.ray_gpu.building import OPTIONS
 from tests.free_ports import free_ports
 from tests.ray_local import eventually
@@ -185,3 +190,66 @@ def test_a_file_puts_ranks_on_bundles_of_a_group_that_it_names(shell, serve, tmp
         assert f"error: {where}: static_placement: " in shell("deploy", "placed.yaml", status=2)
     finally:
         ray.util.remove_placement_group(group)
+
+
+HANGS = """\
+applications:
+  - name: stuck
+    import_path: hangs:app
+    runtime_env: {env_vars: {PYTHONPATH: FOLDER}}
+"""
+
+
+def test_an_import_that_hangs_on_the_cluster_ends_and_a_downscale_stops_whom_it_was_told_to(shell, serve, tmp_path):
+    (tmp_path / "hangs.py").write_text("import time\ntime.sleep(600)\n")
+    (tmp_path / "hangs.yaml").write_text(HANGS.replace("FOLDER", str(tmp_path)))
+    said = shell("deploy", "hangs.yaml", "--import-timeout", "2", status=2).splitlines()[-1]
+    assert f"hangs:app is not imported within 2 s: it waits at {tmp_path}/hangs.py:2; `--import-timeout SECONDS`" in said
+    assert said.endswith("(hangs.yaml:3)")
+    shell("deploy", "apps.yaml", "--wait")
+    first, second = (each.replica_id for each in serve.status().deployments["text/Translator"].replicas)
+    said = shell("scale", "text/Translator", "1", "--stop-first", "text/Translator#9.9", status=2)
+    assert said.startswith("rankcore: error: text/Translator has no replica 'text/Translator#9.9'")
+    shell("scale", "text/Translator", "1", "--stop-first", first)
+
+    def left():
+        info = serve.status().deployments["text/Translator"]
+        return info.status == "HEALTHY" and [(each.replica_id, each.rank.rank) for each in info.replicas]
+
+    assert eventually(lambda: left() if len(left() or ()) == 1 else None, "one is left") == [(second, 0)]
+
+
+def test_a_journal_whose_disk_was_full_is_taken_up_again_and_status_says_so_meanwhile(shell, serve, small_disk):
+    path = small_disk / "run.jsonl"
+    serve.start(journal=str(path))
+    shell("deploy", "apps.yaml", "--wait")
+    with open(small_disk / "ballast", "ab", buffering=0) as ballast, contextlib.suppress(OSError):
+        while ballast.write(b"x" * 512):
+            pass
+    numbers = itertools.cycle((1, 2))
+
+    def change():
+        serve.scale("text/Translator", next(numbers))
+        return serve.status()
+
+    found = eventually(lambda: (now := change()).journal_problem and now, "the journal cannot be written")
+    assert found.journal is None
+    problem = f"{path} cannot be written: No space left on device"
+    assert f"journal {problem}" in " ".join(shell("status").split())
+    (small_disk / "ballast").unlink()
+    found = eventually(lambda: (now := change()).journal and now, "it is written again")
+    assert (found.journal, found.journal_problem) == (str(path), None)
+    replayed = replay(path)
+    assert replayed.difference is None
+    assert "steps were not written: No space left on device" in replayed.warning
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("only who may mount a file system can have one that is full")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)

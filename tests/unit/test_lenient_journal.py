@@ -1,10 +1,15 @@
 """The controllers' journal: it has a limit, stops nobody, and can be replayed."""
 
+import contextlib
+import errno
+import json
 import os
+import re
 import subprocess
 
 import pytest
 
+from executors.engine import journal as journals
 from executors.engine.clusters import CLUSTER
 from executors.engine.deployments import DEPLOYMENTS, Deployed
 from executors.engine.journal import JournalWriter, LenientJournal, lenient_journal
@@ -24,14 +29,18 @@ def grow(journal, names, changes):
         first = how.step()
         journal.begin(how, first)
         states[name] = first.state
-    for number in range(changes):
-        for name in names:
+    change(journal, states, range(changes))
+    return states
+
+
+def change(journal, states, numbers):
+    for number in numbers:
+        for name in states:
             spec = DeploymentSpec(name=name, target_replicas=0, user_config={"text": "x" * 200, "number": number})
             event = SpecChanged(spec=spec, at=float(number + 1))
             result = step(states[name], event)
             journal.append(event, result)
             states[name] = result.state
-    return states
 
 
 def test_a_journal_with_a_limit_stays_below_twice_it_and_both_files_replay(tmp_path):
@@ -128,6 +137,129 @@ def test_a_full_disk_ends_the_journal_and_nothing_else(tiny_disk, caplog):
         grow(journal, ["a"], 3)
         assert journal.broken
     assert replay(path).difference is None
+
+
+@pytest.fixture
+def disk_that_fills(tmp_path):
+    """A file system of 512 KiB, and a file on it that takes what is left."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("only who may mount a file system can have one that is full")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def fill(disk):
+    with open(disk / "ballast", "ab", buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(b"x" * 512):
+            pass
+
+
+@pytest.mark.parametrize("bytes_max", [None, LIMIT_BYTES])
+def test_a_journal_whose_disk_was_full_is_taken_up_again_and_replays_on_both_sides_of_the_gap(
+    disk_that_fills, monkeypatch, caplog, bytes_max
+):
+    monkeypatch.setattr(journals, "AGAIN_S", 0.0)
+    path = disk_that_fills / "run.jsonl"
+    with LenientJournal.resume(path, bytes_max=bytes_max) as journal:
+        states = grow(journal, ["a", "b"], 10)
+        fill(disk_that_fills)
+        change(journal, states, range(10, 20 if bytes_max is None else 200))
+        assert journal.broken
+        assert f"{path} cannot be written: No space left on device; it is taken up again" in journal.problem
+        assert replay(path if path.stat().st_size else f"{path}.1").difference is None
+        (disk_that_fills / "ballast").unlink()
+        change(journal, states, range(200, 203))
+        assert (journal.broken, journal.problem) == (False, None)
+    replayed = replay(path)
+    assert (replayed.difference, replayed.states) == (None, states)
+    warnings = [str(replay(each).warning) for each in disk_that_fills.glob("run.jsonl*")]  # a full file becomes the older one
+    assert re.search(r"before this line \d+ steps were not written: No space left on device", " ".join(warnings))
+    assert caplog.text.count("ends here") == 1, "it is said once, however often it is tried again"
+    assert f"the journal {path} is written again" in caplog.text
+
+
+def test_a_controller_that_starts_on_a_full_disk_writes_a_journal_once_there_is_room(disk_that_fills, tmp_path, monkeypatch):
+    monkeypatch.setattr(journals, "AGAIN_S", 0.0)
+    path = disk_that_fills / "run.jsonl"
+    fill(disk_that_fills)
+    with pytest.raises(OSError, match="No space left"):
+        LenientJournal.resume(path)
+    with lenient_journal(path) as journal:
+        assert "No space left on device; it is taken up again" in journal.problem
+        states = grow(journal, ["a"], 5)
+        (disk_that_fills / "ballast").unlink()
+        change(journal, states, range(5, 8))
+        assert journal.problem is None
+    replayed = replay(path)
+    assert (replayed.difference, replayed.states) == (None, states)
+    assert "before this line 7 steps were not written" in replayed.warning
+
+
+def test_the_gap_says_how_many_steps_are_missing(tmp_path, monkeypatch):
+    monkeypatch.setattr(journals, "AGAIN_S", 0.0)
+    path = tmp_path / "run.jsonl"
+    with LenientJournal.resume(path) as journal:
+        states = grow(journal, ["a"], 5)
+        with monkeypatch.context() as full:
+            full.setattr(journals, "write_line", no_room)
+            change(journal, states, range(5, 12))
+        change(journal, states, range(12, 15))
+    replayed = replay(path)
+    assert (replayed.difference, replayed.states, replayed.steps) == (None, states, 9)
+    assert replayed.warning == f"{path}:8: before this line 8 steps were not written: No space left on device"
+
+
+def test_where_there_is_still_no_room_nothing_is_written_in_vain(tmp_path, monkeypatch):
+    monkeypatch.setattr(journals, "AGAIN_S", 0.0)
+    written = []
+    with LenientJournal.resume(tmp_path / "run.jsonl") as journal:
+        states = grow(journal, ["a"], 5)
+        monkeypatch.setattr(journals, "write_line", no_room)
+        change(journal, states, range(5, 6))
+        monkeypatch.setattr(journals, "write_line", lambda *_: written.append(1))
+        monkeypatch.setattr(journals, "ROOM_BYTES", 1 << 60)
+        change(journal, states, range(6, 12))
+        assert (journal.broken, written) == (True, [])
+
+
+def test_it_is_not_tried_again_at_every_step(tmp_path, monkeypatch):
+    tries = []
+    monkeypatch.setattr(LenientJournal, "_take_up_again", lambda _: tries.append(1))
+    with LenientJournal.resume(tmp_path / "run.jsonl") as journal:
+        states = grow(journal, ["a"], 5)
+        monkeypatch.setattr(journals, "write_line", no_room)
+        change(journal, states, range(5, 50))
+    assert tries == []
+
+
+def test_what_ended_in_the_gap_is_not_taken_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(journals, "AGAIN_S", 0.0)
+    path = tmp_path / "run.jsonl"
+    with LenientJournal.resume(path) as journal:
+        states = grow(journal, ["gone", "here"], 2)
+        with monkeypatch.context() as full:
+            full.setattr(journals, "write_line", no_room)
+            event = DeleteRequested(at=9.0)
+            journal.append(event, step(states.pop("gone"), event))
+        change(journal, states, range(20, 22))
+    assert [line["deployment"] for line in map(json.loads, path.read_text().splitlines()) if "gap" in line] == ["here"]
+
+
+@pytest.mark.parametrize("gap", ['"x"', "{}", '{"steps":true,"why":"x"}', '{"steps":1,"why":2}'])
+def test_a_gap_that_was_damaged_is_refused(tmp_path, gap):
+    path = tmp_path / "run.jsonl"
+    with JournalWriter.create(path) as journal:
+        grow(journal, ["a"], 2)
+    path.write_text(path.read_text().replace('"began":', f'"gap":{gap},"began":'))
+    with pytest.raises(JournalError, match=r"run.jsonl:2: gap must"):
+        replay(path)
+
+
+def no_room(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @pytest.mark.parametrize("begin", [JournalWriter.create, JournalWriter.resume, LenientJournal.resume])

@@ -177,6 +177,17 @@ def test_each_verb_reaches_the_function_of_its_name(server, monkeypatch, verb, a
     assert found in (None, NODE)
 
 
+@pytest.mark.parametrize("named", ["shop/Chat#1.0", "Chat#1.0"])
+def test_the_shell_says_whom_a_downscale_stops_first(server, monkeypatch, named):
+    heard = []
+    monkeypatch.setattr(changing, "scale", lambda *given, **options: heard.append((given, options)))
+    typed("scale", "Chat", "1", "--stop-first", named, "-a", server.address)
+    assert heard == [(("shop/Chat", 1), {"stop_first": ["shop/Chat#1.0"], "namespace": "rankcore"})]
+    said = typed("scale", "Chat", "1", "--stop-first", "Chat#7.7", "-a", server.address, status=2)
+    assert said == "rankcore: error: shop/Chat has no replica 'Chat#7.7': status() shows those that there are\n"
+    assert len(heard) == 1
+
+
 def test_options_are_updated_and_what_is_deleted_is_waited_for(server, monkeypatch):
     heard = []
     monkeypatch.setattr(changing, "update_options", lambda *given, **named: heard.append((given, named)))

@@ -1,6 +1,8 @@
 """What comes of a live state: a journal goes on in the simulator with calls as they were measured, with a fault and without."""
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,10 @@ import pytest
 from typer.testing import CliRunner
 
 from executors.cli.app import app
+from executors.engine import journal as journals
+from executors.engine.clusters import CLUSTER
+from executors.engine.journal import LenientJournal
+from executors.simulator import controller
 from executors.simulator.from_journal.calls import MeasuredCalls, MeasuredTimes
 from executors.simulator.from_journal.prediction import LiveQuestion, predict
 from rankcore.cluster.residency import ResidencySpec
@@ -184,3 +190,40 @@ def test_what_cannot_be_gone_on_with_is_one_line(journal, tmp_path):
         process.stdin.write(json.dumps(nothing).encode() + b"\n")
         process.stdin.flush()
         assert "No such file" in json.loads(process.stdout.read())["error"]
+
+
+def test_a_big_target_is_predicted_without_checking_the_books_all_along(journal, monkeypatch):
+    checks = []
+    check = controller.invariants.check
+    monkeypatch.setattr(controller.invariants, "check", lambda state: checks.append(len(state.replicas)) or check(state))
+    found = predict(question(journal, target=1000))
+    assert lanes(found, "then")["sizes"][-1][1] == 1000
+    assert len(running_at(lanes(found, "then"), 59.0)) == 1000
+    assert checks.count(1000) in range(1, 10), "at each change of a status, and at the end"
+
+
+def test_a_journal_with_a_gap_is_gone_on_with_explained_and_replayed_with_a_warning(tmp_path, monkeypatch):
+    monkeypatch.setattr(journals, "AGAIN_S", 0.0)
+    path = tmp_path / "run.jsonl"
+    cluster = RecordedCluster(LenientJournal.create(path, kind=CLUSTER))
+    cluster.join(6)
+    cluster.apply(application(entry("a/x", 2)))
+    cluster.wait(20.0)
+    with monkeypatch.context() as full:
+        full.setattr(journals, "write_line", no_room)
+        cluster.apply(application(entry("a/x", 3)))
+        cluster.wait(20.0)
+    cluster.apply(application(entry("a/x", 4)))
+    cluster.wait(20.0)
+    asked = {"happens": "target", "target": 5, "deployment": "a/x"}
+    found = predict(LiveQuestion(journal=path, now=None, asked=asked, horizon_s=60.0, calls={}))
+    assert sorted(running_at(lanes(found, "without", "a/x"), 59.0)) == [0, 1, 2, 3]
+    assert sorted(running_at(lanes(found, "then", "a/x"), 59.0)) == [0, 1, 2, 3, 4]
+    for command in (["replay", str(path)], ["explain", str(path), "--rank", "2"]):
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 0, done.output
+        assert "steps were not written: No space left on device" in done.stderr
+
+
+def no_room(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

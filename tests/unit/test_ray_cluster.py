@@ -512,7 +512,8 @@ def test_a_journal_whose_disk_is_full_ends_with_one_line_and_decisions_go_on(ans
         full.setattr(journals, "write_line", take)
         asyncio.run(scenario())
     told = [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR]
-    assert told == [f"the journal {path} ends here, since it cannot be written: No space left on device"]
+    why = "No space left on device; it is taken up again once it can be"
+    assert told == [f"the journal {path} ends here, since it cannot be written: {why}"]
     assert len(written) == lines
     assert journal.broken
     if lines:

@@ -97,6 +97,14 @@ def shown(found):
     return out.getvalue()
 
 
+def test_a_journal_that_cannot_be_written_is_said():
+    problem = "/j/run.jsonl cannot be written: No space left on device; it is taken up again once it can be"
+    status = Status(namespace="n", epoch=1, controller_pid=1, journal=None, deployments={}, journal_problem=problem)
+    out = io.StringIO()
+    Console(file=out, width=160).print(view(status))
+    assert f"journal {problem}\n" in out.getvalue()
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

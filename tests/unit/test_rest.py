@@ -17,7 +17,14 @@ from starlette.routing import compile_path
 
 from executors import ray_gpu
 from executors.ray_gpu import api, building, changing
-from executors.ray_gpu.errors import ConflictError, InvalidDeploymentError, UnknownNameError
+from executors.ray_gpu.errors import (
+    ConflictError,
+    InvalidCallError,
+    InvalidDeploymentError,
+    NameInUseError,
+    NotRunningError,
+    UnknownNameError,
+)
 from executors.ray_gpu.messages import Ingress
 from executors.ray_gpu.overview import DeploymentInfo, ReplicaStatus, Status
 from executors.ray_gpu.requests.under_way import CallsUnderWay
@@ -234,8 +241,6 @@ def test_whoever_has_written_reads_what_came_of_it(scaled):
         ("POST", SCALE, b"[]", 422, "body"),
         ("POST", SCALE, b'{"target_num_replicas": "\xff"}', 422, "body"),
         ("POST", SCALE, b'{"target_num_replicas": 1, "target_num_replicas": 9}', 422, "target_num_replicas"),
-        ("POST", UPDATE, {"options": {"namespace": "x"}}, 422, None),
-        ("POST", UPDATE, {"options": {"name": "x"}}, 422, None),
         ("POST", UPDATE, b'{"options": {"user_config": %s}}' % nested(39), 422, "body"),
         ("POST", UPDATE, b'{"options": {"user_config": %s}}' % nested(100_000), 422, "body"),
         ("PUT", APPLICATIONS, b'{"applications": %s}' % nested(100_000), 422, "body"),
@@ -278,6 +283,132 @@ def test_bad_input_is_one_line_with_its_field_and_nobody_else_sees_it(scaled, mo
     assert (found, said.get("field"), scaled) == (status, field, [])
     assert "\n" not in said["error"]
     assert field is None or field in said["error"]
+
+
+def asked_in_vain(error):
+    """Whatever the controller is asked, it refuses."""
+
+    def refuse(*_, **__):
+        raise error
+
+    return refuse
+
+
+NOBODY = UnknownNameError("there is no deployment 'shop/Nobody'; there is: shop/Chat")
+NO_REPLICA = "there is no replica {!r}: status() shows those that there are"
+GOING = InvalidDeploymentError("shop/Chat is being deleted")
+LOADED = "the number of replicas of shop/Chat follows its load: its autoscaling_config has min_replicas and max_replicas"
+NO_NODE = UnknownNameError("there is no node 'n9'; there is: n1")
+TWO = {"replica_ids": ["shop/Chat#1.0", "shop/Chat#9.9"]}
+NO_SECOND = UnknownNameError(NO_REPLICA.format("shop/Chat#9.9"))
+ONE = {"target_num_replicas": 1}
+REFUSED = [
+    *((verb, body, NOBODY, 404, "deployment_name") for verb, body in (
+        ("scale", ONE), ("restart", {}), ("pause", {}), ("resume", {}), ("rollback", {}), ("retry", {}),
+        ("evict", {}), ("update", {"options": {"max_surge": 2}}))),
+    ("scale", ONE, GOING, 422, "deployment_name"),
+    ("scale", ONE, InvalidDeploymentError(LOADED), 422, "target_num_replicas"),
+    ("scale", ONE, InvalidDeploymentError("num_replicas must be an integer, got 1"), 422, "target_num_replicas"),
+    ("scale", ONE | {"stop_first": ["a#1", "b#1"]}, InvalidDeploymentError(
+        "ScaleRequested.stop_first[1] must be an id of deployment 'shop/Chat', got 'b#1'"), 422, "stop_first[1]"),
+    ("restart", {"token": "t"}, InvalidDeploymentError("shop/Chat has residency: evict it"), 422, "deployment_name"),
+    ("promote", {"replicas": "half"}, None, 422, "replicas"),
+    ("promote", {"replicas": -1}, None, 422, "replicas"),
+    ("rollback", {}, InvalidDeploymentError("shop/Chat was never healthy, so there is nothing to go back to"), 422,
+        "deployment_name"),
+    ("retry", {"ranks": [7]}, InvalidDeploymentError("shop/Chat has no rank 7: it has 2 replicas"), 422, "ranks"),
+    ("retry", {"ranks": [10**30]}, None, 422, "ranks"),
+    ("retry", {"ranks": [0, 1]}, InvalidDeploymentError("rank 0, 1 of shop/Chat waits for no back-off"), 422, "ranks"),
+    ("retry", {}, InvalidDeploymentError("shop/Chat waits for no back-off, and was not given up"), 422, "deployment_name"),
+    ("evict", {"keep": "HOT"}, None, 422, "keep"),
+    ("evict", {}, InvalidDeploymentError("shop/Chat has no residency: its replicas have their weights for life"), 422,
+        "deployment_name"),
+    ("update", {"options": {"namespace": "x"}}, None, 422, "options.namespace"),
+    ("update", {"options": {"max_surge": 1, "name": "x"}}, None, 422, "options.name"),
+    ("update", {"options": {"num_replicas": 1}}, InvalidDeploymentError(LOADED), 422, "options.num_replicas"),
+    ("update", {"options": {"max_surge": -1}}, InvalidDeploymentError("max_surge must be 0 or more, got -1"), 422,
+        "options.max_surge"),
+    *((verb, {}, NO_NODE, 404, "node") for verb in ("cordon", "uncordon", "drain")),
+    ("uncordon", {}, InvalidCallError("node n9 cannot be uncordoned: Ray itself drains it, for good"), 422, "node"),
+    ("drain", {"deadline_s": -1}, None, 422, "deadline_s"),
+    ("stop", TWO, NO_SECOND, 404, "replica_ids[1]"),
+    ("replace", TWO, NO_SECOND, 404, "replica_ids[1]"),
+    ("replace", TWO, InvalidDeploymentError("shop/Chat has weights that may be COLD: evict it"), 422, "replica_ids"),
+    ("replace", TWO | {"deadline_s": -1}, None, 422, "deadline_s"),
+    ("cancel", None, UnknownNameError("there is no request 'abc' under way (any more)"), 404, "request"),
+    ("cancel", None, None, 422, "request"),
+    ("delete", None, UnknownNameError("there is no application 'shop'; there is: none"), 404, "application_name"),
+    ("delete deployment", None, NOBODY, 404, "deployment_name"),
+]  # fmt: skip
+"""Verb, body, what the controller refuses it with (None: it is refused before that), and status and field of the answer."""
+
+
+def place_of(verb):
+    """Its method and path."""
+    if verb in writing.OF_DEPLOYMENT:
+        return "POST", SCALE.replace("scale", verb)
+    if verb in writing.OF_NODE:
+        return "POST", f"/api/v1/nodes/n9/{verb}"
+    if verb in writing.OF_REPLICAS:
+        return "POST", f"/api/v1/replicas/{verb}"
+    deployment = SCALE.rpartition("/")[0]
+    application = deployment.rpartition("/deployments")[0]
+    return "DELETE", {"cancel": "/api/v1/requests/abc", "delete": application}.get(verb, deployment)
+
+
+@pytest.mark.parametrize(("verb", "body", "error", "status", "field"), REFUSED)
+def test_each_verb_that_is_refused_says_which_field_is_to_blame(monkeypatch, verb, body, error, status, field):
+    never = AssertionError("the controller was asked")
+    monkeypatch.setattr(changing.connection, "running", lambda _: None)
+    monkeypatch.setattr(changing, "running_status", lambda _: status_of())
+    monkeypatch.setattr(changing, "ask", asked_in_vain(error or never))
+    monkeypatch.setattr(api, "begin_deletion", asked_in_vain(error or never))
+    if error is not None:
+        monkeypatch.setattr(writing.under_way, "cancel_request", asked_in_vain(error))
+    found, said, _ = ask(*place_of(verb), body if body is not None else b"")
+    assert (found, said.get("field")) == (status, field), said
+    assert "\n" not in said["error"]
+
+
+def test_no_verb_is_left_out():
+    assert {*writing.OF_DEPLOYMENT, *writing.OF_NODE, *writing.OF_REPLICAS} <= {verb for verb, *_ in REFUSED}
+
+
+@pytest.mark.parametrize("error", [UnknownNameError("odd"), NameInUseError("odd"), InvalidDeploymentError("odd words: 'x'")])
+@pytest.mark.parametrize("verb", sorted({*writing.OF_DEPLOYMENT, *writing.OF_NODE, *writing.OF_REPLICAS}))
+def test_whatever_a_refusal_says_it_has_a_field_of_the_request(monkeypatch, verb, error):
+    bodies = {"scale": ONE, "update": {"options": {}}, "stop": TWO, "replace": TWO}
+    monkeypatch.setattr(changing.connection, "running", lambda _: None)
+    monkeypatch.setattr(changing, "running_status", lambda _: status_of())
+    monkeypatch.setattr(changing, "ask", asked_in_vain(error))
+    _, said, _ = ask(*place_of(verb), bodies.get(verb, {}))
+    assert said["field"] in ("deployment_name", "node", "replica_ids")
+
+
+def test_what_the_controller_refuses_of_a_config_is_the_fault_of_its_body(monkeypatch, deployed):
+    monkeypatch.setattr(api, "deploy_packages", asked_in_vain(NameInUseError("another has it")))
+    status, said, _ = ask("PUT", APPLICATIONS, BODY)
+    assert (status, said["field"]) == (409, "body")
+
+
+def test_where_no_journal_is_written_the_path_is_to_blame():
+    status, said, _ = ask("GET", "/api/v1/journal")
+    assert (status, said["field"]) == (404, "path")
+
+
+def test_where_the_journal_cannot_be_written_now_it_says_so():
+    problem = "/j/run.jsonl cannot be written: No space left on device; it is taken up again once it can be"
+    rest = Rest(attrs.evolve(status_of(), journal_problem=problem))
+    for method, target, body in (("GET", "/api/v1/journal", b""), ("GET", "/api/v1/notes", b"")):
+        status, said, headers = ask(method, target, body, rest=rest)
+        assert (status, said, headers["retry-after"]) == (503, {"error": f"the journal {problem}"}, "10")
+    assert ask("GET", "/api/v1/status", rest=rest)[1]["journal_problem"] == problem
+
+
+def test_what_nobody_can_help_has_no_field(monkeypatch):
+    monkeypatch.setattr(changing, "scale", asked_in_vain(NotRunningError("the controller is away")))
+    status, said, _ = ask("POST", SCALE, ONE)
+    assert (status, "field" in said) == (503, False)
 
 
 def test_a_body_may_be_as_deep_as_a_file(monkeypatch):

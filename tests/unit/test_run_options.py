@@ -122,7 +122,7 @@ def test_what_changes_in_a_folder_is_loaded_and_deployed_anew_and_a_mistake_is_o
     wanted = RunAsked(target="builders_of_a_user:app")
     deployed = []
     assert load_application(wanted.target).deployment.name == "f"
-    reloading = Reloading(folder, lambda changed: deployed.append(run_module.load_again(wanted.target, {}, changed)))
+    reloading = Reloading(folder, lambda changed: deployed.append(run_module.load_again(wanted, changed)))
     reloading.go_on(0.0)
     assert deployed == []
     (folder / "builders_of_a_user.py").write_text(MODULE.replace("app = f.bind()", "app = f.options(name='again').bind()"))

@@ -47,6 +47,9 @@ BY_ITSELF = {"TrialRequested": "the cluster tries what was given up when calls w
 VERBS = ("restart", "pause", "promote", "resume", "rollback", "evict")
 """In Python and in the shell, beside those of `REACHED`: each is a change of a spec, or an eviction."""
 
+OF_CALLS = {"requests_under_way": "requests", "cancel_request": "cancel"}
+"""Functions, and the commands beside them."""
+
 NOT_LOCAL = {"run_many": "a local deployment is what `rankcore run --executor local` runs"}
 
 
@@ -73,7 +76,7 @@ def test_every_request_of_the_core_has_a_way_to_it() -> None:
     assert set(BY_THE_CLUSTER.values()) <= set(REACHED)
 
 
-@pytest.mark.parametrize("verb", sorted({*VERBS, *(function for function, _ in REACHED.values())} - set(NOT_LOCAL)))
+@pytest.mark.parametrize("verb", sorted({*VERBS, *OF_CALLS, *(function for function, _ in REACHED.values())} - set(NOT_LOCAL)))
 def test_local_processes_have_the_same_verbs(verb: str) -> None:
     on_ray, here = (inspect.signature(getattr(each, verb)).parameters for each in (ray_gpu, local))
     assert list(here) == list(on_ray)
@@ -81,7 +84,16 @@ def test_local_processes_have_the_same_verbs(verb: str) -> None:
 
 def test_the_shell_has_every_verb_with_json_and_with_local_processes() -> None:
     known = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    asking = {*VERBS, *(command for _, command in REACHED.values()), "status", "logs", "notes", "config", "shutdown"}
+    asking = {
+        *VERBS,
+        *OF_CALLS.values(),
+        *(command for _, command in REACHED.values()),
+        "status",
+        "logs",
+        "notes",
+        "config",
+        "shutdown",
+    }
     without = {"deploy": {"--executor"}}  # the application of a local run is that of its command
     for name in asking:
         there = {option for each in known[name].params for option in each.opts}

@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from executors.cli.import_option import ImportTimeout, limit_of
+
 
 def build(
     targets: Annotated[
@@ -38,6 +40,7 @@ def build(
         bool,
         typer.Option("--grpc-enable-reflection/--grpc-disable-reflection", help="Whether gRPC tells which services it has."),
     ] = True,
+    import_timeout_s: ImportTimeout = None,
 ) -> None:
     """Write a config file of applications: each deployment with the options that its code gives it.
 
@@ -59,4 +62,4 @@ def build(
     grpc: dict[str, Any] | None = None  # without a service there is none
     if grpc_servicer_functions:
         grpc = {"grpc_servicer_functions": grpc_servicer_functions, "enable_reflection": grpc_enable_reflection}
-    build(targets, output, grpc)
+    build(targets, output, grpc, limit_of(import_timeout_s))

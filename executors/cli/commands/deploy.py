@@ -1,11 +1,13 @@
 """`rankcore deploy`: its arguments and its help."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from executors.cli.backends import Address, Backend, choose
+from executors.cli.backends import REST_ADDRESS, Address, Backend, choose
+from executors.cli.import_option import ImportTimeout, limit_of
 
 
 def deploy(
@@ -65,6 +67,7 @@ def deploy(
     ] = None,
     namespace: Annotated[str | None, typer.Option(help="Of the controller. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
     address: Address = None,
+    import_timeout_s: ImportTimeout = None,
 ) -> None:
     """Bring applications on a running Ray cluster to what is wanted, as one request: all of it is taken, or nothing.
 
@@ -88,7 +91,8 @@ def deploy(
 
     Deploying the same again changes nothing. What an application no longer has is deleted, and so are applications that FILE
     does not name, unless --no-prune is given; where MODULE:NAME is given, others stay, unless --prune is. Without --wait the
-    command returns as soon as the request is stored.
+    command returns as soon as the request is stored. A REST server imports code
+    itself, within a limit of its own.
 
     \b
       ray start --head
@@ -101,6 +105,8 @@ def deploy(
     no cluster.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     choose(Backend.RAY, address)
+    if import_timeout_s is not None and os.environ.get(REST_ADDRESS):
+        raise typer.BadParameter("--import-timeout is for a Ray cluster: a REST server imports the code, and has its own limit")
     from executors.cli.deploy import DeployAsked, deploy
     from executors.cli.run_options import args_of, environment_of
 
@@ -108,18 +114,19 @@ def deploy(
     args = args_of(arguments or ())
     deploy(
         DeployAsked(
-            target,
-            name,
-            replicas,
-            replace,
-            prune,
-            dry_run,
-            wait,
-            expect,
-            as_json,
-            namespace,
-            args,
-            environment,
-            route_prefix,
+            target=target,
+            name=name,
+            replicas=replicas,
+            replace=replace,
+            prune=prune,
+            dry_run=dry_run,
+            wait=wait,
+            expect=expect,
+            as_json=as_json,
+            namespace=namespace,
+            args=args,
+            runtime_env=environment,
+            route_prefix=route_prefix,
+            import_timeout_s=limit_of(import_timeout_s),
         )
     )

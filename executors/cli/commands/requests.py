@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from executors.cli.backends import Address, AsJson, Backend, Namespace, choose
+from executors.cli.backends import Address, AsJson, Backend, Executor, Namespace, choose
 
 
 def requests(
@@ -14,11 +14,12 @@ def requests(
     older_s: Annotated[float, typer.Option("--older-than", metavar="SECONDS", min=0.0, help="Only those so old.")] = 0.0,
     namespace: Namespace = None,
     address: Address = None,
+    executor: Executor = Backend.RAY,
     as_json: AsJson = False,
 ) -> None:
     """Which calls replicas run now, the oldest first: age, replica, method, request id, and the id to cancel it by.
 
-    Calls that still wait for a replica are counted by `rankcore status`.
+    Calls that still wait for a replica are counted by `rankcore status`. Replicas of --executor local take no requests.
 
     \b
       rankcore requests my_app --older-than 30
@@ -26,10 +27,10 @@ def requests(
 
     Exit status: 0 printed, 2 nothing runs, or nothing has that name.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
-    choose(Backend.RAY, address)
+    choose(executor, address)
     from executors.cli.requests import requests
 
-    requests(name, older_s, namespace, as_json)
+    requests(name, older_s, namespace, as_json, executor)
 
 
 def cancel(
@@ -39,6 +40,8 @@ def cancel(
     ] = None,
     namespace: Namespace = None,
     address: Address = None,
+    executor: Executor = Backend.RAY,
+    as_json: AsJson = False,
 ) -> None:
     """End a call that a replica runs: its caller gets CallCancelledError, or over HTTP the status 499.
 
@@ -49,7 +52,7 @@ def cancel(
 
     Exit status: 0 ended, 2 there is no such call any more, or the replica does not answer.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
-    choose(Backend.RAY, address)
+    choose(executor, address)
     from executors.cli.requests import cancel
 
-    cancel(request, reason, namespace)
+    cancel(request, reason, namespace, executor, as_json)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from executors.cli.backends import Backend, RayAddress, choose_cluster, default_namespace
+from executors.cli.import_option import ImportTimeout, limit_of
 
 
 def _node(text: str) -> str:
@@ -98,6 +99,7 @@ def run(
             show_default=False,
         ),
     ] = None,
+    import_timeout_s: ImportTimeout = None,
 ) -> None:
     """Deploy an application, and show its ranks, nodes and states until Ctrl-C stops it.
 
@@ -152,7 +154,9 @@ def run(
             raise typer.BadParameter("--runtime-env, --working-dir and --reload are for --executor ray")
         from executors.cli.run_local import run_locally
 
-        return run_locally(target, namespace or default_namespace(), journal, name, tuple(dict.fromkeys(nodes or ())), args)
+        parts = tuple(dict.fromkeys(nodes or ()))
+        limit_s = limit_of(import_timeout_s)
+        return run_locally(target, namespace or default_namespace(), journal, name, parts, args, limit_s)
     if nodes:
         raise typer.BadParameter("--node is for --executor local: the nodes of a cluster are those that Ray has")
     if reload and detach:
@@ -178,5 +182,6 @@ def run(
             name=name,
             runtime_env=environment,
             reload_of=(Path(folder) if folder else app_dir or Path()) if reload else None,
+            import_timeout_s=limit_of(import_timeout_s),
         )
     )

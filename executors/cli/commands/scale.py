@@ -27,6 +27,12 @@ def scale(
     replicas: Annotated[
         int, typer.Argument(metavar="N", help="How many replicas are wanted.", parser=_number, show_default=False)
     ],
+    stop_first: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="REPLICA", help="Whom to stop first, where fewer are wanted; an id, as `rankcore status` says; repeatable."
+        ),
+    ] = None,
     namespace: Namespace = None,
     address: Address = None,
     executor: Executor = Backend.RAY,
@@ -43,10 +49,11 @@ def scale(
     \b
       rankcore scale my_app/Model 4
       rankcore scale tiny 2
+      rankcore scale my_app/Model 3 --stop-first Model#1.2
 
     Exit status: 0 taken, 2 nothing has that name, several deployments have it, or nothing runs.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     choose(executor, address)
-    from executors.cli.verbs import Said, of_deployment
+    from executors.cli.verbs import Said, scale
 
-    of_deployment(Said(namespace, executor, as_json), "scale", name, replicas)
+    scale(Said(namespace, executor, as_json), name, replicas, tuple(stop_first or ()))

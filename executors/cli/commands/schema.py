@@ -29,7 +29,7 @@ def schema(
       rankcore schema apps > apps.schema.json
       # yaml-language-server: $schema=apps.schema.json
 
-    Exit status: 0, 2 Ray is not installed, which options of applications are read with.
+    Exit status: 0 printed, 2 Ray is not installed, which options of applications are read with.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     from executors.cli.schema import run
 

@@ -3,6 +3,7 @@
 import logging
 from typing import Any
 
+import attrs
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -10,6 +11,7 @@ from starlette.routing import Route
 
 from executors.ray_gpu.http.protocol import WRITE_CHUNKS
 from executors.ray_gpu.rest import openapi
+from executors.ray_gpu.rest.blame import field_of
 from executors.ray_gpu.rest.bodies import body_of, query_of, read_body
 from executors.ray_gpu.rest.cluster_view import ClusterView
 from executors.ray_gpu.rest.endpoints import ENDPOINTS, RestEndpoint, RestRequest, answered
@@ -22,6 +24,8 @@ from executors.ray_gpu.rest.writing import Writer
 LOG = logging.getLogger(__name__)
 
 DESCRIPTION = "/openapi.json"
+OF_A_FIELD = (404, 409, 422)
+"""Statuses of which a request is to blame, and so a field of it."""
 
 
 class RestApp:
@@ -52,6 +56,7 @@ class RestApp:
 
 def _endpoint(endpoint: RestEndpoint, given: tuple[ClusterView, Writer, LivePlane, WhatIf]) -> Any:
     async def answer(request: Request) -> Response:
+        body, said = b"", None
         try:
             body = await read_body(request)
             if body and endpoint.body is None:
@@ -64,6 +69,9 @@ def _endpoint(endpoint: RestEndpoint, given: tuple[ClusterView, Writer, LivePlan
             if problem is None:
                 LOG.exception("%s %s", endpoint.method, endpoint.path)
                 problem = Problem(500, f"{type(error).__name__}: {error}")
+            if problem.field is None and problem.status in OF_A_FIELD:
+                field = field_of(problem.text, said, request.path_params, has_body=bool(body))
+                problem = attrs.evolve(problem, field=field)
             return _told(problem)
 
     return answer

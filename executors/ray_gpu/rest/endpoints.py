@@ -234,7 +234,10 @@ async def _delete(asked: RestRequest) -> Response:
 
 
 async def _journal_path(asked: RestRequest) -> str:
-    path = (await asked.view.look()).status.journal
+    status = (await asked.view.look()).status
+    path = status.journal
+    if status.journal_problem is not None:
+        raise Problem(503, f"the journal {status.journal_problem}", None, {"retry-after": "10"})
     if path is None:
         raise Problem(404, "the controller writes no journal: start it with one (start(journal=...))")
     return path

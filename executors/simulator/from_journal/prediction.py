@@ -108,6 +108,7 @@ def predict(question: LiveQuestion) -> Plain:
     }
     until = Setting("duration_s", repr(at + question.horizon_s))
     going_on = go_on(question.journal, history, at, question.seed, (until,), room=room, arrivals=arrivals)
+    going_on.run.controller.checks_often = False  # else most of the time goes into that, and a big target takes minutes
     happens = HAPPENS[question.asked["happens"]](Moment(offset_s=at + SOON_S), question.asked)
     other = going_on.run.fork()
     other.inject(happens)
