@@ -256,10 +256,15 @@ class Controller:
             raise
 
     def _revision(self) -> str:
-        return revision_of(self._cluster.state, outside_of(self._proxies.options))
+        return revision_of(self._cluster.state, self._outside_said())
 
     def _check_revision(self, expected: str | None) -> None:
-        check_revision(self._cluster.state, expected, outside_of(self._proxies.options))
+        check_revision(self._cluster.state, expected, self._outside_said())
+
+    def _outside_said(self) -> dict[str, Any]:
+        """What writers have said of proxies: those that the first route has started are as nobody has said."""
+        options = self._proxies.options
+        return {} if options == ProxyOptions() else outside_of(options)
 
     def _check_prefix(self, error: RankcoreError) -> None:
         """Say in the words of users what the machine has refused."""

@@ -24,8 +24,10 @@ from executors.ray_gpu import routing_table
 from executors.ray_gpu.checkpoint import Found
 from executors.ray_gpu.controller import Controller
 from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError, UnavailableError, UnknownNameError
+from executors.ray_gpu.http.options import HttpOptions
 from executors.ray_gpu.messages import Endpoint
 from executors.ray_gpu.packing import Package
+from executors.ray_gpu.proxies.options import ProxyOptions
 from executors.ray_gpu.replica import Replica
 from executors.ray_gpu.user_code import Code
 from rankcore import DeploymentSpec, DeploymentStatus
@@ -541,6 +543,19 @@ def test_of_two_applications_that_want_one_prefix_at_once_one_has_it(first_has_i
         return [type(each) for each in done], prefixes.count("/x")
 
     assert asyncio.run(scenario()) == ([type(None), NameInUseError], 1)
+
+
+def test_proxies_that_the_first_route_starts_make_no_other_revision_and_those_that_are_asked_for_do():
+    async def scenario():
+        controller = await a_controller()
+        found = []
+        for options in (None, ProxyOptions(), ProxyOptions(http=HttpOptions(port=8001))):
+            controller._proxies._options = options
+            found.append(controller._revision())
+        return found
+
+    before, started, asked = asyncio.run(scenario())
+    assert before == started != asked
 
 
 def test_a_second_application_at_the_root_is_refused_in_a_line_that_names_the_first():
