@@ -160,7 +160,7 @@ class Controller:
                 self._check_name(package, replace)
             await self._world.call(refer_to, frozenset().union(*(uploaded(environment_of(each.code)) for each in packages)))
             await self._deploy(packages, prune, expected)
-            brought = revision_of(self._cluster.state)
+            brought = self._revision()
             await self._note_time({each.code.app_name for each in packages})
         await self._cluster.until_saved(package.spec.name for package in packages)
         return brought
