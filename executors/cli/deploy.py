@@ -15,7 +15,7 @@ from executors.cli.asked import BAD_INPUT, FAILED, asked, end
 from executors.cli.backends import by_rest, default_namespace
 from executors.cli.plan_words import weights_lines
 from executors.cli.ray_view import summary
-from executors.cli.run_options import prefix_of
+from executors.cli.run_options import NO_PREFIX, prefix_of
 
 if TYPE_CHECKING:
     from executors.ray_gpu.overview import Status
@@ -193,7 +193,10 @@ def _told(plan: "ClusterPlan") -> Iterator[str]:
     if not plan.changes:
         yield "nothing would change"
     for change in plan.changes:
-        yield f"{change.what:9} {change.deployment}: {', '.join(_effects(change)) or 'no replica would change'}"
+        effects = list(_effects(change)) or ["no replica would change"]
+        if change.routes is not None:
+            effects.append("route {} -> {}".format(*(each or NO_PREFIX for each in change.routes)))
+        yield f"{change.what:9} {change.deployment}: {', '.join(effects)}"
     yield from weights_lines(plan.weights)
 
 

@@ -327,10 +327,12 @@ class LenientJournal(JournalWriter):
 
     def _take_up_again(self) -> None:
         """Go on behind the last whole line; where that fails too, what is there of it is a part of the gap."""
+        if not self._file.closed and not _is_at(self._file, self.path):
+            self._file.close()  # somebody has removed it to make room, which there is none while it is open
         found = os.statvfs(os.path.dirname(os.path.abspath(self.path)))
         if found.f_bavail * found.f_frsize < ROOM_BYTES:  # a big state takes long to be written in vain
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
-        if self._file.closed:  # another one was to be begun
+        if self._file.closed:  # another one is to be begun
             self._file = open_alone(self.path)
             if self._file.seek(0, os.SEEK_END) > 0:
                 raise JournalError(self.path, 1, "another process has written it meanwhile")
@@ -353,6 +355,14 @@ class LenientJournal(JournalWriter):
             self._why = why
             LOG.error("the journal %s ends here, since it cannot be written: %s%s", self.path, why, then)
         self.broken = True
+
+
+def _is_at(file: BinaryIO, path: str) -> bool:
+    """Whether an open file is what is found there."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def lenient_journal(path: str | os.PathLike[str], **options: Any) -> LenientJournal | None:

@@ -38,6 +38,7 @@ from executors.ray_gpu.errors import (
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.options import HttpOptions, checked_prefix
 from executors.ray_gpu.logs.config import LoggingConfig, as_plain, logging_config_of
+from executors.ray_gpu.messages import across_releases
 from executors.ray_gpu.overview import DeploymentInfo, Status
 from executors.ray_gpu.packing import Origin, Package, wanted_of
 from executors.ray_gpu.proxies.options import ProxyOptions, chosen
@@ -48,10 +49,12 @@ from executors.ray_gpu.traces import TracingConfig, tracing_config_of
 from executors.ray_gpu.worker.options import MemoryOptions
 from executors.revisions import revision_of
 from rankcore import DeploymentStatus
-from rankcore.cluster import ClusterPlan, plan_cluster, recover_cluster
+from rankcore.cluster import ClusterPlan, PlannedChange, plan_cluster, recover_cluster
 from rankcore.residency.defragmentation import Proposal
 
 LOG = logging.getLogger(__name__)
+
+across_releases(PlannedChange)  # the core knows of no pickles, and a controller may be of an older release
 
 SAY_AFTER_S = 10.0
 """Whoever waits for a deployment to be healthy is told after this long why it is not yet."""

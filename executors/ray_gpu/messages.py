@@ -34,10 +34,11 @@ def across_releases(message: type[T]) -> type[T]:
     """
     fields = attrs.fields(message)  # type: ignore[arg-type] # mypy does not see that it is an attrs class
     defaults = {field.name: field.default for field in fields if field.default is not attrs.NOTHING}
+    made = {name: each.factory for name, each in defaults.items() if isinstance(each, attrs.Factory)}  # type: ignore[arg-type]
     fill = message.__setstate__  # type: ignore[attr-defined] # attrs has made it: the class has slots
 
     def restore(self: T, state: dict[str, Any]) -> None:
-        fill(self, {**defaults, **state})
+        fill(self, {**defaults, **{name: make() for name, make in made.items() if name not in state}, **state})
 
     message.__setstate__ = restore  # type: ignore[attr-defined]
     return message

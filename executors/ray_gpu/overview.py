@@ -8,7 +8,7 @@ import attrs
 
 from executors.deployment_ids import meant_by, own_name, split
 from executors.ray_gpu.errors import UnknownNameError, not_one
-from executors.ray_gpu.messages import CallStatus
+from executors.ray_gpu.messages import CallStatus, across_releases
 from executors.ray_gpu.proxies.info import ProxyInfo
 from executors.ray_gpu.serve_statuses import DEPLOYMENTS, application_status
 from rankcore import DeploymentStatus, ReplicaRank, ReplicaState
@@ -246,6 +246,7 @@ class DeploymentInfos(dict[str, DeploymentInfo]):
         return self[found[0]] if len(found) == 1 else default
 
 
+@across_releases
 @attrs.frozen(kw_only=True)
 class Status:
     """Everything in one namespace.

@@ -56,11 +56,13 @@ class PlannedChange:
         what: "new", "changed", "deleted", "preempted" (it would lose replicas to another one), or "recorded": its record
             would change, and no replica.
         plan: Which replicas would be started, stopped and moved; None: none would.
+        routes: Under which path HTTP reaches it now, and then, where that changes (None: no HTTP); None: it does not.
     """
 
     deployment: DeploymentId
     what: str
     plan: Plan | None
+    routes: tuple[str | None, str | None] | None = None
 
 
 @attrs.frozen
@@ -134,14 +136,16 @@ def _change(deployment: DeploymentId, before: Entry | None, entry: Entry | None,
     if entry is None or (entry.deleting and not before.deleting):
         return PlannedChange(deployment, "deleted", plan_event(before.ranks, DeleteRequested(at=at)))
     spec = entry.ranks.spec
+    routes = (before.route_prefix, entry.route_prefix) if before.route_prefix != entry.route_prefix else None
     if spec == before.ranks.spec:
-        return PlannedChange(deployment, "recorded", None)
+        return PlannedChange(deployment, "recorded", None, routes)
     if entry.target.cause is Cause.LEAVE and entry.target != before.target:
         leave = ReplicasLeave(replica_ids=_leavers(before, entry), at=at)
         what = "changed" if isinstance(event, EvictRequested) else "preempted"
         return PlannedChange(deployment, what, plan_event(before.ranks, leave))
     stop_first = event.stop_first if isinstance(event, ScaleRequested) else ()
-    return PlannedChange(deployment, "changed", plan_event(before.ranks, SpecChanged(spec=spec, stop_first=stop_first, at=at)))
+    plan = plan_event(before.ranks, SpecChanged(spec=spec, stop_first=stop_first, at=at))
+    return PlannedChange(deployment, "changed", plan, routes)
 
 
 def _leavers(before: Entry, entry: Entry) -> tuple[str, ...]:

@@ -33,6 +33,18 @@ def test_an_apply_is_planned_deployment_by_deployment() -> None:
     assert plan_cluster(cluster.state, ApplyRequested(applications=wanted, at=1.0)).changes == ()
 
 
+def test_a_plan_says_which_routes_change() -> None:
+    cluster = Cluster()
+    cluster.apply(application(entry("a/x")), application(entry("b/x"), prefix="/b"), application(entry("c/x"), prefix="/c"))
+    wanted = (application(entry("a/x"), prefix="/"), application(entry("b/x", 2)), application(entry("c/x", 2), prefix="/c"))
+    plan = plan_cluster(cluster.state, ApplyRequested(applications=wanted, at=1.0))
+    assert [(each.what, each.routes) for each in plan.changes] == [
+        ("recorded", (None, "/")),
+        ("changed", ("/b", None)),
+        ("changed", None),
+    ]
+
+
 def test_a_scale_is_planned_with_whom_it_stops() -> None:
     cluster = Cluster()
     cluster.apply(application(entry("a/x", 3)))

@@ -249,6 +249,20 @@ def test_a_plan_says_who_starts_stops_and_moves():
     ]
 
 
+def test_a_plan_says_that_an_application_gets_another_route():
+    opened, closed = PlannedChange("a/m", "recorded", None, (None, "/")), PlannedChange("b/m", "recorded", None, ("/b", None))
+    assert list(_told(ClusterPlan((opened, closed)))) == [
+        "recorded  a/m: no replica would change, route none -> /",
+        "recorded  b/m: no replica would change, route /b -> none",
+    ]
+
+
+def test_what_a_controller_of_an_older_release_plans_is_read():
+    older = PlannedChange.__new__(PlannedChange)
+    older.__setstate__({"deployment": "a/m", "what": "recorded", "plan": None})  # type: ignore[attr-defined]
+    assert older == PlannedChange("a/m", "recorded", None)
+
+
 def test_a_dry_run_calls_nodes_as_status_does():
     node_id, why = "0123456789abcdef" * 3 + "01234567", "80 GB free of 80 GB"
     found = PlannedWeights("a/m", "a/m@1#1.0", "loaded", node_id, "")

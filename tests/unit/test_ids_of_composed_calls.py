@@ -1,6 +1,7 @@
 """A request's id goes with all that it leads to."""
 
 import contextvars
+import os
 import uuid
 
 import pytest
@@ -10,6 +11,7 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[r
 from executors.ray_gpu import delete, deployment, get_request_context, run
 from executors.ray_gpu.requests import handle as calling
 from executors.ray_gpu.requests.request_context import enter
+from executors.ray_gpu.requests.request_ids import made_up
 
 
 @pytest.mark.parametrize(("answered", "said", "expected"), [("r-7", {}, "r-7"), ("r-7", {"request_id": "r-8"}, "r-8")])
@@ -49,3 +51,16 @@ def test_each_call_that_nobody_has_named_has_an_id_of_its_own_which_its_replica_
         assert handle.options(request_id="mine").remote().result(60) == "mine"
     finally:
         delete("default")
+
+
+def test_a_process_that_was_forked_gives_no_id_that_its_parent_gives():
+    ours, theirs = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(theirs, "\n".join(made_up() for _ in range(3)).encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    os.close(theirs)
+    with os.fdopen(ours) as told:
+        found = told.read().split()
+    assert len({*found, *(made_up() for _ in range(3))}) == 6

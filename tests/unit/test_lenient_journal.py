@@ -235,6 +235,39 @@ def test_it_is_not_tried_again_at_every_step(tmp_path, monkeypatch):
     assert tries == []
 
 
+@pytest.mark.parametrize("becomes", [None, "elsewhere.jsonl"])
+def test_a_journal_that_was_removed_to_make_room_is_begun_anew_at_its_path(tmp_path, monkeypatch, becomes):
+    monkeypatch.setattr(journals, "AGAIN_S", 0.0)
+    path = tmp_path / "run.jsonl"
+    with LenientJournal.resume(path) as journal:
+        states = grow(journal, ["a"], 5)
+        with monkeypatch.context() as full:
+            full.setattr(journals, "write_line", no_room)
+            change(journal, states, range(5, 12))
+        if becomes is None:
+            path.unlink()
+        else:
+            path.rename(tmp_path / becomes)
+        change(journal, states, range(12, 15))
+        assert journal.path == str(path)
+    replayed = replay(path)
+    assert (replayed.difference, replayed.states) == (None, states)
+    assert replayed.warning == f"{path}:2: before this line 8 steps were not written: No space left on device"
+
+
+def test_the_room_of_a_journal_that_was_removed_is_given_back(disk_that_fills, monkeypatch):
+    monkeypatch.setattr(journals, "AGAIN_S", 0.0)
+    path = disk_that_fills / "run.jsonl"
+    with LenientJournal.resume(path) as journal:
+        states = grow(journal, ["a"], 5)
+        while not journal.broken:
+            change(journal, states, range(5, 50))
+        path.unlink()
+        change(journal, states, range(50, 53))
+        assert journal.problem is None
+    assert replay(path).states == states
+
+
 def test_what_ended_in_the_gap_is_not_taken_up(tmp_path, monkeypatch):
     monkeypatch.setattr(journals, "AGAIN_S", 0.0)
     path = tmp_path / "run.jsonl"

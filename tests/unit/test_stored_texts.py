@@ -23,6 +23,7 @@ from executors.ray_gpu import checkpoint, messages, names
 from executors.ray_gpu.checkpoint import Checkpoint
 from executors.ray_gpu.extras import RayExtras, extras_of
 from executors.ray_gpu.messages import Report
+from executors.ray_gpu.overview import Status
 from rankcore import DeploymentSpec, deploy, recover, step
 from rankcore.autoscaling import AutoscalingSpec
 from rankcore.cluster.records import Record
@@ -381,6 +382,14 @@ def test_what_a_newer_release_says_besides_is_left_out():
     again = Report.__new__(Report)
     again.__setstate__({**report.__getstate__(), "colour": "red"})
     assert again == report
+
+
+def test_the_status_of_a_controller_of_an_older_release_is_read():
+    now = Status.of_nothing("n")
+    older = Status.__new__(Status)
+    older.__setstate__({name: each for name, each in now.__getstate__().items() if name not in ("journal_problem", "routes")})
+    assert older == now
+    assert older.routes is not now.routes
 
 
 def test_every_message_is_read_across_releases():

@@ -13,7 +13,7 @@ from executors.ray_gpu.requests.frames import ERROR, VALUE
 from executors.ray_gpu.requests.packing import NOTHING_SAID, About, Arguments, Reference, pack_call
 from executors.ray_gpu.requests.pieces import Body
 from executors.ray_gpu.requests.received import ReceivedStream
-from executors.ray_gpu.requests.request_ids import OURS, written
+from executors.ray_gpu.requests.request_ids import ours, written
 
 
 class Sink(Protocol):
@@ -184,7 +184,7 @@ class Call:
     @property
     def name(self) -> str:
         """What logs call it; "": nothing."""
-        return self.about.request_id or (written(OURS, self.number) if self.number else "")
+        return self.about.request_id or (written(ours(), self.number) if self.number else "")
 
     @property
     def given_up(self) -> bool:

@@ -6,13 +6,28 @@ down when somebody asks. To make it and send it as text took 5 % of the calls a 
 """
 
 import itertools
+import os
 import uuid
 
-OURS = str(uuid.uuid4())[:24]
-"""Begins the names that this process gives."""
+LENGTH = 24
 FIRST = 16**11
 """All numbers have twelve digits, and other ids of calls are far below."""
 _numbers = itertools.count(FIRST)
+_ours = ""
+
+
+def _renew() -> None:
+    global _ours
+    _ours = str(uuid.uuid4())[:LENGTH]
+
+
+_renew()
+os.register_at_fork(after_in_child=_renew)  # else parent and child would give the same names
+
+
+def ours() -> str:
+    """Begins the names that this process gives."""
+    return _ours
 
 
 def next_number() -> int:
@@ -27,14 +42,14 @@ def written(beginning: str, number: int) -> str:
 
 def made_up() -> str:
     """Another name at once."""
-    return written(OURS, next_number())
+    return written(_ours, next_number())
 
 
 def named_on_connection(text: str) -> str:
     """What a connection is called whose calls this process names: `text`, and what its names begin with."""
-    return OURS + text
+    return _ours + text
 
 
 def beginning_in(name: str) -> str:
     """What names of calls begin with on a connection of this name; "": they have none, the caller is of an older release."""
-    return name[: len(OURS)] if name[8:9] == "-" else ""
+    return name[:LENGTH] if name[8:9] == "-" else ""
