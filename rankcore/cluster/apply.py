@@ -14,7 +14,7 @@ from rankcore.cluster.notes import ClusterNoteKind
 from rankcore.cluster.planner import PLANNER
 from rankcore.cluster.records import Cause, Record
 from rankcore.cluster.residency import model_id
-from rankcore.cluster.spec import ApplicationSpec, EntrySpec
+from rankcore.cluster.spec import ApplicationSpec, EntrySpec, check_number
 from rankcore.cluster.state import Application, Entry, Residency
 from rankcore.errors import InvalidEventError, InvalidSpecError, UnknownDeploymentError
 from rankcore.events import DeleteRequested, ReplaceRequested, ReplicasLeave, SpecChanged, StopRequested
@@ -177,6 +177,7 @@ def on_scale(draft: ClusterDraft, event: ScaleRequested) -> None:
     if entry.scaler is not None:
         allowed = "left to the autoscaler: min_replicas and max_replicas bound the number of replicas"
         raise InvalidEventError("ScaleRequested.target_replicas", event.target_replicas, allowed)
+    check_number(event.target_replicas)
     attrs.evolve(entry.ranks.spec, target_replicas=event.target_replicas)  # raises for one that cannot be had
     if event.target_replicas == entry.target.replicas:
         draft.note(ClusterNoteKind.UNCHANGED, "R9", event.deployment, f"the target is {event.target_replicas} already")

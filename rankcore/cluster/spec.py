@@ -33,6 +33,11 @@ def check_amounts(error: type[FieldError], field: str, amounts: object) -> None:
             raise error(f"{field}[{name!r}]", amount, f"a number from 0 to {checks.SECONDS_MAX:g}")
 
 
+def check_number(target_replicas: int) -> None:
+    """Raise `InvalidSpecError` unless a deployment in a cluster may have so many replicas."""
+    checks.count(InvalidSpecError, "DeploymentSpec.target_replicas", target_replicas, 0, checks.REPLICAS_MAX)
+
+
 @attrs.frozen(kw_only=True)
 class EntrySpec:
     """What a user wants of one deployment in a cluster.
@@ -61,6 +66,7 @@ class EntrySpec:
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.ranks, DeploymentSpec):
             raise InvalidSpecError("EntrySpec.ranks", self.ranks, "a DeploymentSpec")
+        check_number(self.ranks.target_replicas)
         application, separator, deployment = self.ranks.name.partition("/")
         if not separator:
             raise InvalidSpecError("EntrySpec.ranks.name", self.ranks.name, "'application/deployment'")
@@ -70,6 +76,7 @@ class EntrySpec:
             if not isinstance(self.autoscaling, AutoscalingSpec):
                 raise InvalidSpecError("EntrySpec.autoscaling", self.autoscaling, "an AutoscalingSpec or None")
             check_scalable(self.ranks)
+            checks.count(InvalidSpecError, "AutoscalingSpec.max_replicas", self.autoscaling.max_replicas, 1, checks.REPLICAS_MAX)
         if self.policy is not None:
             checks.identifier(InvalidSpecError, "EntrySpec.policy", self.policy)
         if self.routing is not None and not isinstance(self.routing, RoutingSpec):

@@ -13,8 +13,6 @@ BYTES_MAX = 2**53
 """Of one size: integers up to here are exact in every JSON reader."""
 GPUS_MAX = 1024
 PRIORITY_MAX = 100
-REPLICAS_MAX = 100_000
-"""Of one model: each has a record."""
 
 
 class ModelSpec(Struct, frozen=True, kw_only=True, gc=False):
@@ -91,7 +89,7 @@ class Wanted(Struct, frozen=True, kw_only=True, gc=False):
     def __post_init__(self) -> None:
         if not isinstance(self.spec, ModelSpec):
             raise InvalidSpecError("Wanted.spec", self.spec, "a ModelSpec")
-        checks.count(InvalidSpecError, "Wanted.replicas", self.replicas, 0, REPLICAS_MAX)
+        checks.count(InvalidSpecError, "Wanted.replicas", self.replicas, 0, checks.REPLICAS_MAX)
 
 
 class ResidencyPolicy(Struct, frozen=True, kw_only=True, gc=False):

@@ -201,6 +201,20 @@ def test_requests_about_what_there_is_not_say_what_there_is() -> None:
     assert cluster.state.find("a/d") == ("a/d",)
 
 
+def test_nobody_has_more_replicas_than_one_controller_can_start() -> None:
+    """A zero too many once ended one controller after the other, each of which found it stored."""
+    cluster = Cluster()
+    cluster.apply(application(entry("a/d")))
+    many = 100_001
+    with pytest.raises(InvalidSpecError, match="target_replicas must be an integer from 0 to 100000"):
+        cluster.step(ScaleRequested(deployment="a/d", target_replicas=many, at=1.0))
+    with pytest.raises(InvalidSpecError, match="target_replicas must be an integer from 0 to 100000"):
+        entry("a/d", many)
+    with pytest.raises(InvalidSpecError, match="max_replicas must be an integer from 1 to 100000"):
+        entry("a/d", 1, autoscaling=AutoscalingSpec(max_replicas=many))
+    assert cluster.target("a/d") == 1
+
+
 def test_an_autoscaled_deployment_is_not_scaled_by_hand() -> None:
     cluster = Cluster()
     cluster.apply(application(entry("a/d", 1, autoscaling=AutoscalingSpec(min_replicas=2, max_replicas=4))))
