@@ -11,7 +11,7 @@ DEPLOYMENT_LENGTH_MAX = 213
 """Of a deployment's name: the ids of its replicas have #epoch.serial behind it, up to 40 characters."""
 COUNT_MAX = 10_000_000
 REPLICAS_MAX = 100_000
-"""Of one deployment in a cluster: a step that starts ten times as many takes half a minute, in which its controller answers nobody."""
+"""Of one deployment in a cluster: a step that starts ten times as many takes its controller half a minute."""
 REVISION_MAX = 2**63 - 1
 """Epochs and revisions: 64-bit, so that every executor can carry them."""
 SECONDS_MAX = 1e12

@@ -76,7 +76,8 @@ class EntrySpec:
             if not isinstance(self.autoscaling, AutoscalingSpec):
                 raise InvalidSpecError("EntrySpec.autoscaling", self.autoscaling, "an AutoscalingSpec or None")
             check_scalable(self.ranks)
-            checks.count(InvalidSpecError, "AutoscalingSpec.max_replicas", self.autoscaling.max_replicas, 1, checks.REPLICAS_MAX)
+            most = self.autoscaling.max_replicas
+            checks.count(InvalidSpecError, "AutoscalingSpec.max_replicas", most, 1, checks.REPLICAS_MAX)
         if self.policy is not None:
             checks.identifier(InvalidSpecError, "EntrySpec.policy", self.policy)
         if self.routing is not None and not isinstance(self.routing, RoutingSpec):
