@@ -18,7 +18,7 @@ from ray import serve
 from ray.serve import context as serve_context
 
 from executors import ray_gpu
-from executors.ray_gpu.requests.request_context import RequestContext, enter
+from executors.ray_gpu.requests.request_context import enter
 
 LONG_S = 3600.0
 TIMEOUT_S = 60.0
@@ -45,7 +45,7 @@ class Ours:
 
     @staticmethod
     def enter(model_id):
-        enter(RequestContext(multiplexed_model_id=model_id))
+        enter("", model_id)
 
 
 @pytest.fixture(autouse=True, scope="module")
