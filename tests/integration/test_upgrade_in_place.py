@@ -18,7 +18,7 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[r
 from tests.free_ports import free_ports
 from tests.ray_local import PATIENCE_S
 
-pytestmark = [pytest.mark.night, pytest.mark.ray]
+pytestmark = pytest.mark.ray
 
 ROOT = Path(__file__).parents[2]
 OLD = "3c02872"

@@ -24,6 +24,7 @@ from executors.ray_gpu.checkpoint import Checkpoint
 from executors.ray_gpu.extras import RayExtras, extras_of
 from executors.ray_gpu.messages import Report
 from executors.ray_gpu.overview import Status
+from executors.ray_gpu.requests.handle import CallOptions
 from rankcore import DeploymentSpec, deploy, recover, step
 from rankcore.autoscaling import AutoscalingSpec
 from rankcore.cluster.records import Record
@@ -390,6 +391,15 @@ def test_the_status_of_a_controller_of_an_older_release_is_read():
     older.__setstate__({name: each for name, each in now.__getstate__().items() if name not in ("journal_problem", "routes")})
     assert older == now
     assert older.routes is not now.routes
+
+
+def test_a_handle_that_an_older_release_has_stored_with_a_deployment_is_read():
+    """It stood in the arguments of what called another: after an upgrade in place no replica of that started again."""
+    now = CallOptions(method_name="ask")
+    older = CallOptions.__new__(CallOptions)
+    newer = ("request_id", "request_serialization", "response_serialization")
+    older.__setstate__({name: each for name, each in now.__getstate__().items() if name not in newer})
+    assert older == now
 
 
 def test_every_message_is_read_across_releases():

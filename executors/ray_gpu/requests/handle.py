@@ -8,6 +8,7 @@ import attrs
 
 from executors.ray_gpu import names
 from executors.ray_gpu.errors import InvalidCallError
+from executors.ray_gpu.messages import across_releases
 from executors.ray_gpu.requests.call import Call, Wishes
 from executors.ray_gpu.requests.composition import submit
 from executors.ray_gpu.requests.encodings import PICKLES, SERIALIZATIONS
@@ -24,6 +25,7 @@ from executors.ray_gpu.requests.selection import ReplicaSelection, chosen, dispa
 from executors.ray_gpu.requests.tracing import tracer
 
 
+@across_releases  # handles are arguments of what was deployed by an older release
 @attrs.frozen(kw_only=True)
 class CallOptions:
     """How a handle calls.

@@ -25,7 +25,7 @@ _current: ContextVar[tuple[str, str, int]] = ContextVar("rankcore_request", defa
 
 
 def get_request_context() -> RequestContext:
-    """The request that this code answers; an empty one outside of any. Follows tasks that the request starts, and `asyncio.to_thread`."""
+    """The request that this code answers; an empty one outside of any. It follows tasks, and `asyncio.to_thread`."""
     return RequestContext(current_request_id(), _current.get()[1])
 
 
