@@ -161,13 +161,9 @@ def _remember(draft: Draft, rank: int, slot: Slot) -> None:
 def seat(draft: Draft, rank: int, replica: Replica) -> None:
     """Let this replica, whose `slot` says so already, hold a vacant slot."""
     slot = draft.slots[rank]
-    draft.slots = draft.slots.set(
-        rank,
-        Slot(
-            *(replica.replica_id, slot.successor, slot.failures, slot.failed_build, slot.retry_at, slot.unplaced_at),
-            slot.served_s,
-        ),
-    )
+    counted = slot.failures, slot.failed_build, slot.retry_at
+    held = Slot(replica.replica_id, slot.successor, *counted, slot.unplaced_at, slot.served_s)
+    draft.slots = draft.slots.set(rank, held)
     draft.vacant = draft.vacant.discard(rank)
     draft.ready = draft.ready.discard(rank)
     note_holder(draft, rank, replica)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from operator import itemgetter
 
+from rankcore.book.slots import SERVED_S
 from rankcore.commands import KillReplica, StartReplica
 from rankcore.draft import Step
 from rankcore.events import (
@@ -123,7 +124,7 @@ def _is_served_off(before: DeploymentState, slot: Slot, now: float) -> bool:
     """Whether those who held a slot were ready for long enough, all together."""
     holder = before.replicas.get(slot.holder or "")
     ready_at = holder.ready_at if holder is not None else None
-    return slot.served_s + (now - ready_at if ready_at is not None else 0.0) >= min(60.0, before.spec.stable_after_s)
+    return slot.served_s + (now - ready_at if ready_at is not None else 0.0) >= min(SERVED_S, before.spec.stable_after_s)
 
 
 def _recipe(state: DeploymentState) -> DeploymentSpec | None:
