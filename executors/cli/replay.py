@@ -14,14 +14,20 @@ DIFFERS = 1
 BAD_INPUT = 2
 
 
-def run(journal: Path) -> None:
-    """What `rankcore replay` does, errors and exit status included."""
+def run(journal: Path, complete: bool) -> None:
+    """What `rankcore replay` does, errors and exit status included.
+
+    Args:
+        complete: Whether what is missing of the journal is an error.
+    """
     try:
         result = _with_progress(journal)
     except JournalError as error:
         _refuse(str(error))
     except OSError as error:
         _refuse(f"{journal}: {error.strerror or error}")
+    if result.warning is not None and complete and result.difference is None:
+        _refuse(result.warning)
     if result.warning is not None:
         typer.echo(f"rankcore: warning: {result.warning}", err=True)
     if result.difference is not None:

@@ -1,13 +1,17 @@
 """The journal: what happened to a machine, and what it made of it, as JSON lines that can be run again.
 
-    {"journal":2,"machine":"deployments","release":"0.1.0","about":{}}          what this file is, and who wrote it, once
+    {"journal":3,"machine":"deployments","release":"0.1.0","about":{}}          what this file is, and who wrote it, once
     {"deployment":"llm","began":{"type":"Deployed",...},"commands":[...],"notes":[...],"fingerprint":"9f..."}
     {"deployment":"llm","event":{"type":"ReplicaPlaced",...},"commands":[...],"notes":[...]}
+    {"end":"closed"}                                       all that was to be written is; "crashed": an error ended the writer;
+                                                           "continued": the next file goes on
+    {"resumed":true,"torn_bytes":12}                       and goes on later, without a last line that was cut off in its middle
 
 A deployment begins with one of `Deployed`, `Recovered` (a restart of its controller, which begins it again) and `Resumed`; a
 fingerprint of its state stands on that line and on every so-manyth line after it. Where a machine has one state only, its lines
 name no deployment. Where steps could not be written, as on a full disk, whoever was there begins anew with `Resumed` once they
-can be, and `"gap":{"steps":7,"why":"..."}` stands on that line: each side of it replays. Nothing else in lines after the first
+can be, and `"gap":{"steps":7,"why":"..."}` stands on that line: each side of it replays. Every line ends with a number and a
+hash by which one that is missing, moved or changed is found (`executors.engine.chain`). Nothing else in lines after the first
 depends on when, where, how fast or by which release they were written.
 """
 
@@ -25,16 +29,18 @@ from io import FileIO
 from typing import Any, BinaryIO, Protocol, Self, cast
 
 import rankcore
+from executors.engine.chain import Chain, ChainError, last_link
 from executors.engine.deployments import DEPLOYMENTS
 from executors.engine.kinds import AnyStep, MachineKind
 from executors.engine.reading import LAYOUT, JournalError, JournalReader, OtherReleaseError
 from executors.planted import unplanted
-from rankcore.codec import fingerprint, to_plain, write_object
+from rankcore.codec import fingerprint, to_plain
 
 LOG = logging.getLogger(__name__)
 
 AGAIN_S = 10.0
 """A journal that cannot be written is tried again so often, when something happens."""
+LOCK_TRIES, LOCK_AGAIN_S = 5, 0.01
 ROOM_BYTES = 64 * 1024
 """With less on the disk it is not."""
 
@@ -55,12 +61,12 @@ class JournalWriter:
     Lines are handed to the operating system and not forced to the disk: a power failure may cost the newest ones.
 
     Args:
-        file: Unbuffered, opened for writing and empty, or at the end of a journal when `continues` is true.
+        file: Unbuffered, opened for writing and empty, or at the end of a journal where `after` is given.
         kind: The machine that it is of; None: that of this class.
         about: What else to say in the first line; JSON-like, such as a seed.
         fingerprint_every: Steps of one deployment from one fingerprint to the next; each costs O(N). None: as many as
             keep that cost small.
-        continues: Whether the file has its first line already.
+        after: How far the file goes already; None: it is empty.
     """
 
     KIND = DEPLOYMENTS
@@ -72,7 +78,7 @@ class JournalWriter:
         kind: MachineKind | None = None,
         about: Mapping[str, Any] | None = None,
         fingerprint_every: int | None = None,
-        continues: bool = False,
+        after: Chain | None = None,
     ) -> None:
         if fingerprint_every is not None and fingerprint_every < 1:
             raise ValueError(f"fingerprint_every must be at least 1, got {fingerprint_every}")
@@ -80,7 +86,9 @@ class JournalWriter:
         self._kind = kind if kind is not None else self.KIND
         self._fingerprint_every = fingerprint_every
         self._steps: dict[str, int] = {}  # of each deployment, since its last fingerprint
-        if not continues:
+        self._chain = after or Chain()
+        self._has_ended = False
+        if after is None:
             self._write_header(about or {})
 
     @classmethod
@@ -106,16 +114,24 @@ class JournalWriter:
         """
         file = open_alone(path)
         try:
-            if file.seek(0, os.SEEK_END) > 0:
-                reader = JournalReader(path, None)
-                reader.read_header()
-                end = _end_of_whole_lines(file)
-                if end and reader.origin:
-                    problem = f"each journal is gone on with by the release that began it{reader.origin}, or give another file"
-                    raise OtherReleaseError(str(path), 1, problem)
-                JournalReader(path, options.get("kind", cls.KIND)).read_header()
-                file.truncate(end)
-            return cls(file, continues=file.seek(0, os.SEEK_END) > 0, **options)
+            size = file.seek(0, os.SEEK_END)
+            if size == 0:
+                return cls(file, **options)
+            reader = JournalReader(path, None)
+            reader.read_header()
+            end = _end_of_whole_lines(file)
+            if end and (reader.origin or reader.layout != LAYOUT):
+                by = reader.origin or f"; an older build wrote it, in layout {reader.layout}"
+                problem = f"each journal is gone on with by the release that began it{by}, or give another file"
+                raise OtherReleaseError(str(path), 1, problem)
+            JournalReader(path, options.get("kind", cls.KIND)).read_header()
+            after = _chain_up_to(file, end, str(path)) if end else None
+            file.truncate(end)
+            file.seek(end)
+            journal = cls(file, after=after, **options)
+            if after is not None:
+                journal._resumed(size - end)
+            return journal
         except BaseException:
             file.close()
             raise
@@ -150,15 +166,28 @@ class JournalWriter:
         self._write(line)
         self._steps[key] = steps
 
-    def close(self) -> None:
-        """Close the file. Closing twice is fine."""
-        self._file.close()
+    def end(self, how: str = "closed") -> None:
+        """Say that this is all. What is written nevertheless goes on behind a line that says so."""
+        if not self._has_ended and not self._file.closed:
+            self._write({"end": how})
+            self._has_ended = True
+
+    def close(self, how: str = "closed") -> None:
+        """End the journal and close the file. Closing twice is fine."""
+        try:
+            self.end(how)
+        finally:
+            self._file.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, raised: object, *_: object) -> None:
+        self.close("closed" if raised is None else "crashed")
+
+    def _resumed(self, torn_bytes: int) -> None:
+        self._has_ended = False
+        self._write({"resumed": True, "torn_bytes": torn_bytes})
 
     def _write_header(self, about: Mapping[str, Any]) -> None:
         what = {"journal": LAYOUT, "machine": self._kind.name, "release": rankcore.__version__}
@@ -168,16 +197,19 @@ class JournalWriter:
         return {"deployment": self._kind.whose(state)} if self._kind.whose is not None else {}
 
     def _write(self, line: dict[str, Any]) -> None:
-        write_line(self._file, line)
+        if self._has_ended:
+            self._resumed(0)
+        text, chain = self._chain.seal(line)
+        write_whole_line(self._file, text)
+        self._chain = chain
 
 
-def write_line(file: BinaryIO, line: dict[str, Any]) -> None:
+def write_whole_line(file: BinaryIO, text: bytes) -> None:
     """Write one line whole, or nothing.
 
     Raises:
         OSError: It could not be written whole, and nothing of it is left in the file, which `filename` names.
     """
-    text = (write_object(line) + "\n").encode()
     start = file.tell()
     try:
         if file.write(text) != len(text):
@@ -207,7 +239,7 @@ def open_alone(path: str | os.PathLike[str], *, empty: bool = False) -> BinaryIO
         file.close()
         raise JournalError(str(path), 1, "a journal is a regular file, and this is a pipe or a terminal")
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(file)
     except BlockingIOError:
         file.close()
         raise JournalError(str(path), 1, "another process writes this journal: give each run a file of its own") from None
@@ -218,6 +250,21 @@ def open_alone(path: str | os.PathLike[str], *, empty: bool = False) -> BinaryIO
     return cast(BinaryIO, file)
 
 
+def _lock(file: FileIO) -> None:
+    """Keep all other writers out. A reader at the end looks for this lock by one of its own, for microseconds.
+
+    Raises:
+        BlockingIOError: Another process writes it.
+    """
+    for left in reversed(range(LOCK_TRIES)):
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if left == 0:
+                raise
+            time.sleep(LOCK_AGAIN_S)
+
+
 def _answer(result: AnyStep) -> dict[str, Any]:
     return {
         "commands": [to_plain(command) for command in result.commands],
@@ -225,9 +272,23 @@ def _answer(result: AnyStep) -> dict[str, Any]:
     }
 
 
-def _end_of_whole_lines(file: BinaryIO) -> int:
-    """Where the last line that ends in a newline ends; reads from the back, and only as far as it must."""
-    end = file.seek(0, os.SEEK_END)
+def _chain_up_to(file: BinaryIO, end: int, path: str) -> Chain:
+    """The chain up to where the last whole line ends; that line alone is read."""
+    begin = _end_of_whole_lines(file, end - 1)
+    file.seek(begin)
+    try:
+        return last_link(file.read(end - begin))
+    except ChainError as error:
+        raise JournalError(path, 1, f"the last line was damaged: {error}") from None
+
+
+def _end_of_whole_lines(file: BinaryIO, end: int | None = None) -> int:
+    """Where the last line that ends in a newline ends; reads from the back, and only as far as it must.
+
+    Args:
+        end: Up to where is looked; None: to the end of the file.
+    """
+    end = file.seek(0, os.SEEK_END) if end is None else end
     while end > 0:
         start = max(0, end - 65536)
         file.seek(start)
@@ -294,6 +355,14 @@ class LenientJournal(JournalWriter):
         """Write down an event and its step, if that is possible."""
         self._keep(result, partial(super().append, event, result))
 
+    def end(self, how: str = "closed") -> None:
+        """As `JournalWriter.end`, if that is possible."""
+        try:
+            if not self.broken:
+                super().end(how)
+        except OSError as error:
+            self._give_up(error)
+
     def _keep(self, step: AnyStep, write: Callable[[], None]) -> None:
         key = self._kind.key_of(step.state)
         self._states[key] = step.state
@@ -314,11 +383,16 @@ class LenientJournal(JournalWriter):
 
     def _begin_another_file(self) -> None:
         path = self.path
+        self.end("continued")
         os.replace(path, f"{path}.1")
         self._file.close()
         self._file = open_alone(path, empty=True)
-        self._write_header({})
+        self._begin_file()
         self._begin_all({})
+
+    def _begin_file(self) -> None:
+        self._chain, self._has_ended = Chain(), False
+        self._write_header({})
 
     def _begin_all(self, besides: Mapping[str, Any]) -> None:
         for state in self._states.values():
@@ -340,7 +414,10 @@ class LenientJournal(JournalWriter):
         self._file.seek(end)
         self._file.truncate()
         if end == 0:
-            self._write_header({})
+            self._begin_file()
+        else:
+            self._chain = _chain_up_to(self._file, end, self.path)
+            self._file.seek(end)
         self._begin_all({"gap": {"steps": self._missed, "why": self._why}})
         LOG.warning("the journal %s is written again: %d steps are missing", self.path, self._missed)
         self.broken, self.problem, self._missed = False, None, 0

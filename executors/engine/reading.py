@@ -1,21 +1,30 @@
 """Reads a journal line by line: `executors.engine.journal` says what stands in it."""
 
+import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from io import BufferedReader
 from typing import Any, NoReturn
 
 import rankcore
+from executors.engine import chain
+from executors.engine.chain import Chain, ChainError
 from executors.engine.kinds import KINDS, JournalLine, MachineKind, kind_named
 from rankcore.codec import from_plain, read_object
 from rankcore.errors import CodecError, RankcoreError, shown
 
-LAYOUT = 2
-"""Version of the layout of lines. In layout 1 the first line named neither machine nor release."""
+LAYOUT = 3
+"""Version of the layout of lines. In layout 1 the first line named neither machine nor release; in layout 2 was no chain."""
 
 HEADER_MAX_BYTES = 1 << 20
-HEADER_KEYS = {1: frozenset({"journal", "about"}), 2: frozenset({"journal", "machine", "release", "about"})}
-
+HEADER_KEYS = {
+    1: frozenset({"journal", "about"}),
+    2: frozenset({"journal", "machine", "release", "about"}),
+    3: frozenset({"journal", "machine", "release", "about"}) | chain.KEYS,
+}
+ENDS = ("closed", "crashed", "continued")
+NO_END = "there is no end marker: whoever wrote this was killed, or lines are missing at the end"
 
 BEGINNING_BYTES = 60
 """So much is shown of a line that is none of a journal."""
@@ -60,7 +69,8 @@ class JournalReader:
     """Reads a journal line by line, in constant memory. Iterate it once.
 
     A last line that was cut off is left out, and `warning` says so afterwards, and where steps were not written, as on a full
-    disk; any other line that is broken is an error.
+    disk; any other line that is broken is an error, and so is one that is missing, repeated, moved or changed. A journal that
+    has no end marker, and that nobody writes any more, has a warning too.
 
     Args:
         path: The journal.
@@ -70,6 +80,8 @@ class JournalReader:
         kind: The machine that it is of, once the iteration has begun.
         about: What the first line said besides; empty until the iteration has begun.
         origin: "; and with which release to try again" where another one wrote it; "" where this one did.
+        layout: Of its lines.
+        is_complete: Whether its end is there, once the iteration is over.
         warning: What was left out; None: nothing, or not there yet.
         position: How many bytes have been read, for a progress bar.
 
@@ -82,10 +94,13 @@ class JournalReader:
         self.path = str(path)
         self.about: dict[str, Any] = {}
         self.origin = ""
+        self.layout = LAYOUT
+        self.is_complete = False
         self.warning: str | None = None
         self.position = 0
         self._wanted = kind
         self._line = 0
+        self._chain = Chain()
 
     def __iter__(self) -> Iterator[JournalLine[Any, Any, Any]]:
         with open(self.path, "rb") as file:
@@ -97,16 +112,48 @@ class JournalReader:
                     return
                 if self._line == 1:
                     self._read_header(data)
-                else:
+                self._follow(raw, data)
+                if self._line > 1 and not self._is_mark(data):
                     yield self._read_line(data)
-        if self._line == 0:
-            self._line = 1
-            self._fail("the file is empty: a journal begins with a line about itself")
+            if self._line == 0:
+                self._line = 1
+                self._fail("the file is empty: a journal begins with a line about itself")
+            self._judge_end(file)
 
     def read_header(self) -> None:
         """Read the first line only."""
         for _ in self:
             break
+
+    def _follow(self, raw: bytes, data: dict[str, Any]) -> None:
+        """Check that a line follows from those before it."""
+        if self.layout < LAYOUT:
+            return
+        try:
+            self._chain = self._chain.follow(raw, data.get("n"))
+        except ChainError as error:
+            self._fail(str(error))
+        for key in chain.KEYS:
+            del data[key]
+
+    def _is_mark(self, data: dict[str, Any]) -> bool:
+        """Whether a line says that the journal ends here, or goes on."""
+        goes_on = "resumed" in data
+        if self.is_complete and not goes_on:
+            self._fail("this line stands behind the end of the journal")
+        self.is_complete = "end" in data
+        if self.is_complete and (len(data) > 1 or data["end"] not in ENDS):
+            self._fail(f"end must be one of {', '.join(ENDS)}, and stand alone, got {shown(data)}")
+        if goes_on and type(data.get("torn_bytes")) is not int:
+            self._fail(f"torn_bytes must be an integer, got {shown(data.get('torn_bytes'))}")
+        return self.is_complete or goes_on
+
+    def _judge_end(self, file: BufferedReader) -> None:
+        """Say what cannot be known of the end."""
+        if self.layout < LAYOUT:
+            self._warn(f"layout {self.layout} has no integrity information: lines that are missing may go unseen")
+        elif not self.is_complete and not _is_written(file):
+            self._warn(NO_END)
 
     def _parse(self, raw: bytes) -> dict[str, Any] | None:
         """The line's object; None when the line was cut off, which only the last one can be."""
@@ -130,9 +177,12 @@ class JournalReader:
             self._fail("this is not a journal: its first line has no key 'journal'")
         layout, release = data["journal"], data.get("release")
         if type(layout) is not int or layout not in HEADER_KEYS:
-            self._fail(f"journal must be 1 or {LAYOUT}, got {shown(layout)}: {_writer(release)} wrote this")
+            there_are = f"{', '.join(map(str, range(1, LAYOUT)))} or {LAYOUT}"
+            self._fail(f"journal must be {there_are}, got {shown(layout)}: {_writer(release)} wrote this")
+        self.layout = layout
         if data.keys() != HEADER_KEYS[layout] or not isinstance(data["about"], dict):
-            keys = ", ".join(map(repr, sorted(HEADER_KEYS[layout] - {"about"}, key=lambda key: (key != "journal", key))))
+            named = HEADER_KEYS[layout] - {"about", *chain.KEYS}
+            keys = ", ".join(map(repr, sorted(named, key=lambda key: (key != "journal", key))))
             self._fail(f"the first line must be an object with {keys} and 'about', which is an object too")
         if layout == 1:
             self.origin = "; an older rankcore, which named no release, wrote this journal: replay it with that one"
@@ -212,6 +262,19 @@ def machine_in(path: str | os.PathLike[str]) -> str | None:
         return None
     name = data.get("machine", "deployments") if "journal" in data else None
     return name if name in KINDS else None
+
+
+def _is_written(file: BufferedReader) -> bool:
+    """Whether somebody writes a journal now: who does has a lock on it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False  # a file system without locks
+    with suppress(OSError):
+        fcntl.flock(file, fcntl.LOCK_UN)
+    return False
 
 
 def _writer(release: object) -> str:

@@ -18,7 +18,7 @@ import msgspec
 from executors.deployment_ids import split, unescaped
 from executors.engine.backend import ClusterBackend
 from executors.engine.clusters import CLUSTER, ClusterRecovered
-from executors.engine.journal import Journal, LenientJournal
+from executors.engine.journal import Journal, JournalWriter, LenientJournal
 from executors.engine.loop import ClusterLoop
 from executors.engine.recent_notes import RecentNotes
 from executors.engine.store import FencedJournal, FileStore
@@ -278,6 +278,9 @@ class Controller:
             self._door = None
         if self._has_begun:
             self.executor.close()
+            if isinstance(self._journal, JournalWriter):
+                with suppress(FenceError), self.executor.fence.upheld():
+                    self._journal.close()
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1

@@ -453,8 +453,10 @@ class Controller:
         await self._cluster.until_gone(deployments)
 
     async def end_workers(self) -> None:
-        """Wait until nothing is left of weights that may be COLD: all deployments are deleted."""
+        """Wait until nothing is left of weights that may be COLD: all deployments are deleted. The journal has its end then."""
         await self._cluster.until_no_weights()
+        if self._journal is not None:
+            self._journal.end()
 
     def _packages(self) -> frozenset[str]:
         """The uploaded folders that replicas of now or later, and proxies, are started with."""

@@ -116,7 +116,7 @@ def test_a_line_that_differs_after_the_fork_is_found_too(journal, tmp_path):
     lines = (tmp_path / journal).read_text().splitlines()
     (tmp_path / journal).write_text("\n".join(lines[:-1]) + "\n")
     assert run("--from", journal, "--at", "75", "--fault", "node n-0 lost").exit_code == 0  # cut off: nothing to compare with
-    (tmp_path / journal).write_text("\n".join([*lines, lines[-1]]) + "\n")
+    (tmp_path / journal).write_text("\n".join([*lines[:-1], lines[-2], lines[-1]]) + "\n")
     done = run("--from", journal, "--at", "75", "--fault", "node n-0 lost")
     assert done.exit_code == 2
     assert "found ...'the end of the run'" in done.stderr

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from executors.cli.app import app
 from executors.simulator.from_journal.going_on import go_on
 from executors.simulator.from_journal.history import read_history
+from tests.journals import changed, sealed, unsealed
 
 RECORDED = """\
 name: recorded
@@ -41,10 +42,14 @@ def journal_of(recorded: str, tmp_path: Path, monkeypatch) -> Path:
     (tmp_path / "recorded.yaml").write_text(recorded)
     done = run("recorded.yaml", "--journal", "own.jsonl", "--json", "recorded.json", "-q")
     assert done.exit_code == 0, done.stderr
-    _, *lines = (tmp_path / "own.jsonl").read_text().splitlines(keepends=True)
-    (tmp_path / "run.jsonl").write_text('{"journal":1,"about":{"executor":"another"}}\n' + "".join(lines))
+    (tmp_path / "run.jsonl").write_bytes(of_another_executor(tmp_path / "own.jsonl"))
     (tmp_path / "recorded.report.html").unlink()
     return tmp_path / "run.jsonl"
+
+
+def of_another_executor(path: Path) -> bytes:
+    header, *lines = unsealed(path)
+    return sealed([header | {"about": {"executor": "another"}}, *lines])
 
 
 def forked(*arguments: str) -> dict:
@@ -143,8 +148,8 @@ def test_one_that_takes_no_requests_at_the_moment_takes_them_again_when_it_did(t
 
 
 def test_what_the_journal_does_not_say_is_said(journal):
-    first = [line for line in journal.read_text().splitlines() if '"NodeChanged"' not in line][:9]
-    journal.write_text("\n".join(first) + "\n")
+    first = [line for line in unsealed(journal) if '"NodeChanged"' not in json.dumps(line)][:9]
+    journal.write_bytes(sealed(first))
     answer = forked("--at", "30", "--fault", "a replica of llm crashes")
     assert "not in the journal: nodes have room for any number of replicas" in answer["said"]
     assert "not in the journal: llm: drain_s is 0 s (--set 'deployments[0].drain_s=...' says better)" in answer["said"]
@@ -160,7 +165,7 @@ def test_the_journal_of_the_fork_replays_and_names_where_it_comes_from(journal):
 def test_the_beginning_of_a_nodes_name_is_enough(journal):
     done = run("--from", "run.jsonl", "--at", "60", "--fault", "node node lost")
     assert "expected a node: node-0, node-1, node-2, found node" in done.stderr  # which one is not said
-    journal.write_text(journal.read_text().replace("node-1", "f3a9c0ffee"))
+    changed(journal, "node-1", "f3a9c0ffee")
     assert run("--from", "run.jsonl", "--at", "60", "--fault", "node f3a9 lost", "-q").exit_code == 0
 
 
@@ -200,8 +205,7 @@ deployments: [{name: llm, placement: {group: pg, bundles: {0: [0, 1], 1: [2, 3]}
     (tmp_path / "placed.yaml").write_text(placed)
     done = run("placed.yaml", "--journal", "own.jsonl", "-q")
     assert done.exit_code == 0, done.stderr
-    lines = (tmp_path / "own.jsonl").read_text().splitlines(keepends=True)
-    journal.write_text('{"journal":1,"about":{}}\n' + "".join(lines[1:]))
+    journal.write_bytes(of_another_executor(tmp_path / "own.jsonl"))
     done = run("--from", "run.jsonl", "--at", "5", "--fault", "a replica of llm crashes")
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
     assert "llm stands on a placement group" in done.stderr
@@ -229,8 +233,7 @@ def test_cordons_and_drains_go_on_or_come_again_and_end(tmp_path, monkeypatch, a
     (tmp_path / "planned.yaml").write_text(PLANNED)
     done = run("planned.yaml", "--journal", "own.jsonl", "-q")
     assert done.exit_code == 0, done.stderr
-    _, *lines = (tmp_path / "own.jsonl").read_text().splitlines(keepends=True)
-    (tmp_path / "run.jsonl").write_text('{"journal":1,"about":{"executor":"another"}}\n' + "".join(lines))
+    (tmp_path / "run.jsonl").write_bytes(of_another_executor(tmp_path / "own.jsonl"))
     history = read_history(tmp_path / "run.jsonl", at)
     planned = {each["kind"]: each for each in history.aftermath.faults if each["kind"] in ("node_cordon", "node_drain")}
     cordon, drain = planned["node_cordon"], planned["node_drain"]

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from executors.cli.app import app
 from executors.simulator.residency.memory import NodeMemory
 from executors.simulator.scenario.models import upgraded
+from tests.journals import sealed, unsealed
 from tests.model_runs import EVERYTHING
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -115,9 +116,10 @@ def test_its_journal_is_replayed_and_names_the_first_line_that_differs(scenario,
     assert agreed.exit_code == 0, agreed.output
     assert " steps of a cluster with 6 deployment(s) agree" in agreed.output
     path = tmp_path / "run.jsonl"
-    lines = path.read_text().splitlines(keepends=True)
-    other = next(index for index, line in enumerate(lines) if '"rule":"T3"' in line)
-    path.write_text("".join([*lines[:other], lines[other].replace('"rule":"T3"', '"rule":"T4"', 1), *lines[other + 1 :]]))
+    lines = unsealed(path)
+    other = next(index for index, line in enumerate(lines) if '"rule": "T3"' in json.dumps(line))
+    told = json.loads(json.dumps(lines[other]).replace('"rule": "T3"', '"rule": "T4"', 1))
+    path.write_bytes(sealed([*lines[:other], told, *lines[other + 1 :]]))
     differs = run("replay", "run.jsonl")
     assert differs.exit_code == 1
     assert f"run.jsonl:{other + 1}: notes[" in differs.output

@@ -17,6 +17,7 @@ from executors.simulator.from_journal.history import read_history
 from rankcore.cluster.events import DeletionRequested, ScaleRequested
 from rankcore.events import NodeLost, ReplicaDied
 from tests.clusters import RecordedCluster, application, entry
+from tests.journals import sealed, unsealed
 
 
 @pytest.fixture
@@ -113,7 +114,9 @@ def test_what_goes_on_from_a_state_begins_each_deployment_with_its_own(recorded,
 
 def test_a_line_that_the_core_does_not_agree_with_explains_nothing(recorded):
     _, path, _ = recorded
-    text = path.read_text()
-    path.write_text(text.replace("killed by SIGKILL", "killed by SIGTERM", 1))
+    lines = unsealed(path)
+    told = next(index for index, line in enumerate(lines) if "killed by SIGKILL" in json.dumps(line.get("event")))
+    event = json.loads(json.dumps(lines[told]["event"]).replace("SIGKILL", "SIGTERM"))
+    path.write_bytes(sealed([*lines[:told], lines[told] | {"event": event}, *lines[told + 1 :]]))
     with pytest.raises(JournalError, match=r"cluster.jsonl:\d+: this core decides otherwise \(notes\["):
         explain(path, Question(deployment="a/d", rank=1))

@@ -122,9 +122,9 @@ def test_a_malformed_event_changes_nothing_and_is_not_journalled(tmp_path):
         state, commands, text = driver.state, list(executor.commands), path.read_bytes()
         with pytest.raises(InvalidEventError):
             driver.deliver(SpecChanged(spec=DeploymentSpec(name="other", target_replicas=1), at=1.0))
+        assert path.read_bytes() == text
     assert driver.state is state
     assert executor.commands == commands
-    assert path.read_bytes() == text
 
 
 def test_an_executor_that_delivers_from_execute_is_told_so():

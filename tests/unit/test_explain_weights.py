@@ -20,6 +20,7 @@ from rankcore.cluster.residency import ResidencySpec
 from rankcore.events import NodeLost
 from rankcore.residency.events import EvictRequested, MemoryMeasured
 from tests.clusters import RecordedCluster, application, entry
+from tests.journals import sealed, unsealed
 
 ROOT = Path(__file__).parents[2]
 
@@ -461,6 +462,6 @@ def test_a_reader_gives_typed_entries_and_says_what_the_file_is_about(tmp_path):
     assert entries[0].cause == ClusterRecovered()
     assert [each.at for each in entries] == [0.0, 7.0]
     assert [each.of.kind for each in entries[1].notes if each.of is not None] == ["node joined"]
-    path.write_text(path.read_text().splitlines()[0] + '\n{"event":{},"commands":7,"notes":[]}\n')
+    path.write_bytes(sealed([unsealed(path)[0], {"event": {}, "commands": 7, "notes": []}]))
     with pytest.raises(JournalError, match="commands must be a list, got 7"):
         list(JournalReader(path, CLUSTER))

@@ -1,6 +1,7 @@
 """A cluster in an event loop: callers that wait, load, displace, fail and go; its journal runs again."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from rankcore.residency.commands import DropFromCpu
 from rankcore.residency.events import EvictRequested
 from rankcore.routing import RoutingSpec
 from tests.inproc import TIMEOUT_S, Weights, entry, join, phases, run, shop, tenures, until, weighed
+from tests.journals import sealed, unsealed
 
 
 def test_calls_of_cold_models_wait_load_and_displace():
@@ -366,15 +368,18 @@ def test_a_journal_runs_again_to_the_same_state(tmp_path: Path):
 def test_a_journal_that_tells_another_story_is_found(tmp_path: Path):
     path = tmp_path / "cluster.jsonl"
     keep(path)
-    lines = path.read_text().splitlines(keepends=True)
-    other = next(index for index, line in enumerate(lines) if '"GiveTenure"' in line)
-    for old, new, what in (('"rank":0', '"rank":1', "commands[0] differs"), ('"rule":"P4"', '"rule":"P5"', "notes[1] differs")):
-        assert old in lines[other]
-        path.write_text("".join([*lines[:other], lines[other].replace(old, new), *lines[other + 1 :]]))
+    lines = unsealed(path)
+    other = next(index for index, line in enumerate(lines) if '"GiveTenure"' in json.dumps(line))
+    for old, new, what in (
+        ('"rank": 0', '"rank": 1', "commands[0] differs"),
+        ('"rule": "P4"', '"rule": "P5"', "notes[1] differs"),
+    ):
+        assert old in json.dumps(lines[other])
+        told = json.loads(json.dumps(lines[other]).replace(old, new))
+        path.write_bytes(sealed([*lines[:other], told, *lines[other + 1 :]]))
         assert what.partition("[")[0] in str(replay(path, CLUSTER).difference)
-    marked = next(index for index, line in enumerate(lines) if index > 1 and '"fingerprint"' in line)
-    broken = lines[marked][: lines[marked].rindex('"fingerprint"')] + '"fingerprint":"0"}\n'
-    path.write_text("".join([*lines[:marked], broken]))
+    marked = next(index for index, line in enumerate(lines) if index > 1 and "fingerprint" in line)
+    path.write_bytes(sealed([*lines[:marked], lines[marked] | {"fingerprint": "0"}]))
     assert "fingerprint differs" in str(replay(path, CLUSTER).difference)
 
 
@@ -382,7 +387,8 @@ def test_a_journal_that_was_cut_off_is_read_up_to_there(tmp_path: Path):
     path = tmp_path / "cluster.jsonl"
     keep(path)
     whole = replay(path, CLUSTER).steps
-    path.write_bytes(path.read_bytes()[:-5])
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-1])[:-5])
     result = replay(path, CLUSTER)
     assert result.steps == whole - 1
     assert "in the middle of this line" in (result.warning or "")

@@ -16,6 +16,7 @@ from executors.engine.reading import JournalError, JournalReader
 from executors.engine.replay import PROGRESS_EVERY, replay
 from rankcore import DeploymentSpec
 from rankcore.events import ReplicaDied, ReplicaPlaced
+from tests.journals import sealed, unsealed, without_chain
 
 SPEC = DeploymentSpec(name="llm", target_replicas=3, user_config={"temperature": 0.5})
 OTHER = DeploymentSpec(name="embedder", target_replicas=1)
@@ -58,10 +59,10 @@ def lines_of(path):
 
 def edited(path, number, **changes):
     """Change keys of one line (1-based); None removes a key."""
-    lines = lines_of(path)
-    line = json.loads(lines[number - 1]) | changes
-    lines[number - 1] = (json.dumps({key: value for key, value in line.items() if value is not None}) + "\n").encode()
-    path.write_bytes(b"".join(lines))
+    lines = unsealed(path)
+    line = lines[number - 1] | changes
+    lines[number - 1] = {key: value for key, value in line.items() if value is not None}
+    path.write_bytes(sealed(lines))
     return path
 
 
@@ -145,8 +146,9 @@ def test_a_journal_can_be_closed_twice(tmp_path):
 
 
 def test_a_journal_cut_off_anywhere_in_its_last_line_is_read_up_to_there_with_a_warning(path):
-    whole = path.read_bytes()
-    start = whole.rstrip(b"\n").rfind(b"\n") + 1
+    *lines, _ = lines_of(path)  # as a writer that was killed leaves it, without an end marker
+    whole = b"".join(lines)
+    start = len(whole) - len(lines[-1])
     for end in range(start + 1, len(whole) - 1, 7):
         path.write_bytes(whole[:end])
         reader = JournalReader(path)
@@ -173,11 +175,12 @@ def test_a_journal_cut_off_in_the_middle_of_a_letter_is_read_up_to_there(tmp_pat
 
 
 def test_a_journal_that_was_cut_off_can_be_gone_on_with(path):
-    whole = lines_of(path)
+    whole = lines_of(path)[:-1]
     path.write_bytes(b"".join(whole)[:-20])
     with JournalWriter.resume(path) as journal:
         write(journal, Recovered(spec=SPEC, replica_ids=("llm#1.1",), at=9.0, epoch=3))
     assert lines_of(path)[:8] == whole[:8]
+    assert unsealed(path)[8] == {"resumed": True, "torn_bytes": len(whole[8]) - 20}
     result = replay(path)
     assert (result.difference, result.warning, result.steps) == (None, None, 8)
     assert result.states["llm"].epoch == 3
@@ -187,23 +190,24 @@ def test_a_cut_off_line_longer_than_one_read_is_removed_whole(path):
     whole = path.read_bytes()
     path.write_bytes(whole + b'{"deployment":"' + b"x" * 200_000)
     JournalWriter.resume(path).close()
-    assert path.read_bytes() == whole
+    assert path.read_bytes().startswith(whole)
+    assert unsealed(path)[-2:] == [{"resumed": True, "torn_bytes": 200_015}, {"end": "closed"}]
 
 
 def test_resuming_starts_a_journal_where_there_is_none(tmp_path):
     for path in (tmp_path / "new.jsonl", tmp_path / "empty.jsonl"):
         (tmp_path / "empty.jsonl").touch()
         JournalWriter.resume(path, about={"seed": 1}).close()
-        header = {"journal": 2, "machine": "deployments", "release": rankcore.__version__}
-        assert json.loads(path.read_bytes()) == header | {"about": {"seed": 1}}
+        header = {"journal": 3, "machine": "deployments", "release": rankcore.__version__}
+        assert unsealed(path) == [header | {"about": {"seed": 1}}, {"end": "closed"}]
 
 
 def test_resuming_starts_over_where_not_even_the_first_line_was_ended(tmp_path):
     path = tmp_path / "run.jsonl"
     path.write_bytes(b'{"journal":1,"about":{}}')
     JournalWriter.resume(path).close()
-    assert path.read_bytes().startswith(b'{"journal":2,"machine":"deployments",')
-    assert path.read_bytes().endswith(b'"about":{}}\n')
+    assert path.read_bytes().startswith(b'{"journal":3,"machine":"deployments",')
+    assert [line.get("end") for line in unsealed(path)] == [None, "closed"]
 
 
 def test_resuming_leaves_a_file_that_is_no_journal_alone(tmp_path):
@@ -222,8 +226,8 @@ def test_resuming_leaves_a_file_that_is_no_journal_alone(tmp_path):
         (b"\x00" * 100, ":1: not a line of a journal: the text must be JSON"),
         (b"[]\n", ":1: not a line of a journal: the text must be a JSON object, got []"),
         (b"{}\n", ":1: this is not a journal: its first line has no key 'journal'"),
-        (b'{"journal":3,"about":{}}\n', ":1: journal must be 1 or 2, got 3: another version of rankcore wrote this"),
-        (b'{"journal":true,"about":{}}\n', ":1: journal must be 1 or 2, got True: another version"),
+        (b'{"journal":4,"about":{}}\n', ":1: journal must be 1, 2 or 3, got 4: another version of rankcore wrote this"),
+        (b'{"journal":true,"about":{}}\n', ":1: journal must be 1, 2 or 3, got True: another version"),
         (b'{"journal":1}\n', ":1: the first line must be an object with 'journal' and 'about'"),
         (b'{"journal":1,"about":7}\n', ":1: the first line must be an object with 'journal' and 'about'"),
     ],
@@ -302,7 +306,7 @@ def test_a_resumed_run_is_replayed_from_its_state(tmp_path):
 
 
 def test_a_cut_off_journal_is_replayed_up_to_there_and_the_result_carries_the_warning(path):
-    path.write_bytes(path.read_bytes()[:-20])
+    path.write_bytes(b"".join(lines_of(path)[:-1])[:-20])
     result = replay(path)
     assert (result.steps, result.difference) == (7, None)
     assert result.warning is not None
@@ -388,7 +392,7 @@ def test_the_command_ends_with_0_when_all_lines_agree(path):
 
 
 def test_the_command_warns_about_a_cut_off_line_and_ends_with_0(path):
-    path.write_bytes(path.read_bytes()[:-20])
+    path.write_bytes(b"".join(lines_of(path)[:-1])[:-20])
     outcome = run_command(path)
     assert outcome.exit_code == 0
     assert f"rankcore: warning: {path}:9: the journal ends in the middle of this line" in outcome.stderr
@@ -429,23 +433,30 @@ def headed(path, **changes):
 
 def in_layout_1(path):
     """As journals were written before their first line named machine and release."""
+    path.write_text(without_chain(path, {"journal": 1, "about": unsealed(path)[0]["about"]}))
+    return path
+
+
+def plainly_edited(path, number, **changes):
+    """`edited`, of a journal without a chain."""
     lines = lines_of(path)
-    about = json.loads(lines[0])["about"]
-    path.write_bytes(b"".join([json.dumps({"journal": 1, "about": about}).encode() + b"\n", *lines[1:]]))
+    lines[number - 1] = json.dumps(json.loads(lines[number - 1]) | changes).encode() + b"\n"
+    path.write_bytes(b"".join(lines))
     return path
 
 
 def test_a_journal_of_the_layout_before_replays(path):
     result = replay(in_layout_1(path))
     assert (result.difference, result.steps, result.fingerprints) == (None, 8, 4)
+    assert result.warning == f"{path}:9: layout 1 has no integrity information: lines that are missing may go unseen"
 
 
 def test_what_differs_or_cannot_be_read_in_an_older_journal_says_what_to_do(path):
     in_layout_1(path)
     hint = "; an older rankcore, which named no release, wrote this journal: replay it with that one"
-    assert str(replay(edited(path, 4, fingerprint="0" * 16)).difference).endswith(hint)
+    assert str(replay(plainly_edited(path, 4, fingerprint="0" * 16)).difference).endswith(hint)
     with pytest.raises(JournalError, match=rf":3: event: type must be BundleLost or .*{hint}"):
-        replay(edited(path, 3, event={"type": "ReplicaVanished"}))
+        replay(plainly_edited(path, 3, event={"type": "ReplicaVanished"}))
 
 
 def test_a_journal_of_another_release_replays_as_far_as_it_agrees_and_names_that_release(path):
@@ -459,7 +470,7 @@ def test_a_journal_of_another_release_replays_as_far_as_it_agrees_and_names_that
     ("changes", "complaint"),
     [
         ({"machine": "moons"}, r"machine must be deployments or cluster, got 'moons'; rankcore 7\.3\.1 wrote this journal"),
-        ({"journal": 3}, r"journal must be 1 or 2, got 3: rankcore 7\.3\.1 wrote this"),
+        ({"journal": 4}, r"journal must be 1, 2 or 3, got 4: rankcore 7\.3\.1 wrote this"),
         ({"machine": None}, "the first line must be an object with 'journal', 'machine', 'release' and 'about'"),
         (
             {"machine": "fleet"},

@@ -13,10 +13,11 @@ from executors.engine import journal as journals
 from executors.engine.clusters import CLUSTER
 from executors.engine.deployments import DEPLOYMENTS, Deployed
 from executors.engine.journal import JournalWriter, LenientJournal, lenient_journal
-from executors.engine.reading import JournalError
+from executors.engine.reading import NO_END, JournalError
 from executors.engine.replay import replay
 from rankcore import DeploymentSpec, DeploymentStatus, step
 from rankcore.events import DeleteRequested, SpecChanged
+from tests.journals import changed
 
 LIMIT_BYTES = 20_000
 
@@ -131,7 +132,7 @@ def test_a_full_disk_ends_the_journal_and_nothing_else(tiny_disk, caplog):
     assert f"the journal {path} ends here, since it cannot be written: No space left on device" in caplog.text
     assert states["a"].spec.user_config["number"] == 299
     replayed = replay(path)
-    assert (replayed.difference, replayed.warning) == (None, None)  # whole lines to the end
+    assert (replayed.difference, replayed.warning) == (None, f"{path}:{replayed.steps + 1}: {NO_END}")  # whole lines to the end
     assert replayed.steps > 20
     with LenientJournal.resume(path) as journal:  # the next controller finds it full, and lives too
         grow(journal, ["a"], 3)
@@ -204,7 +205,7 @@ def test_the_gap_says_how_many_steps_are_missing(tmp_path, monkeypatch):
     with LenientJournal.resume(path) as journal:
         states = grow(journal, ["a"], 5)
         with monkeypatch.context() as full:
-            full.setattr(journals, "write_line", no_room)
+            full.setattr(journals, "write_whole_line", no_room)
             change(journal, states, range(5, 12))
         change(journal, states, range(12, 15))
     replayed = replay(path)
@@ -217,9 +218,9 @@ def test_where_there_is_still_no_room_nothing_is_written_in_vain(tmp_path, monke
     written = []
     with LenientJournal.resume(tmp_path / "run.jsonl") as journal:
         states = grow(journal, ["a"], 5)
-        monkeypatch.setattr(journals, "write_line", no_room)
+        monkeypatch.setattr(journals, "write_whole_line", no_room)
         change(journal, states, range(5, 6))
-        monkeypatch.setattr(journals, "write_line", lambda *_: written.append(1))
+        monkeypatch.setattr(journals, "write_whole_line", lambda *_: written.append(1))
         monkeypatch.setattr(journals, "ROOM_BYTES", 1 << 60)
         change(journal, states, range(6, 12))
         assert (journal.broken, written) == (True, [])
@@ -230,7 +231,7 @@ def test_it_is_not_tried_again_at_every_step(tmp_path, monkeypatch):
     monkeypatch.setattr(LenientJournal, "_take_up_again", lambda _: tries.append(1))
     with LenientJournal.resume(tmp_path / "run.jsonl") as journal:
         states = grow(journal, ["a"], 5)
-        monkeypatch.setattr(journals, "write_line", no_room)
+        monkeypatch.setattr(journals, "write_whole_line", no_room)
         change(journal, states, range(5, 50))
     assert tries == []
 
@@ -242,7 +243,7 @@ def test_a_journal_that_was_removed_to_make_room_is_begun_anew_at_its_path(tmp_p
     with LenientJournal.resume(path) as journal:
         states = grow(journal, ["a"], 5)
         with monkeypatch.context() as full:
-            full.setattr(journals, "write_line", no_room)
+            full.setattr(journals, "write_whole_line", no_room)
             change(journal, states, range(5, 12))
         if becomes is None:
             path.unlink()
@@ -274,7 +275,7 @@ def test_what_ended_in_the_gap_is_not_taken_up(tmp_path, monkeypatch):
     with LenientJournal.resume(path) as journal:
         states = grow(journal, ["gone", "here"], 2)
         with monkeypatch.context() as full:
-            full.setattr(journals, "write_line", no_room)
+            full.setattr(journals, "write_whole_line", no_room)
             event = DeleteRequested(at=9.0)
             journal.append(event, step(states.pop("gone"), event))
         change(journal, states, range(20, 22))
@@ -286,7 +287,7 @@ def test_a_gap_that_was_damaged_is_refused(tmp_path, gap):
     path = tmp_path / "run.jsonl"
     with JournalWriter.create(path) as journal:
         grow(journal, ["a"], 2)
-    path.write_text(path.read_text().replace('"began":', f'"gap":{gap},"began":'))
+    changed(path, '"began":', f'"gap":{gap},"began":')
     with pytest.raises(JournalError, match=r"run.jsonl:2: gap must"):
         replay(path)
 
@@ -322,8 +323,7 @@ def test_a_journal_that_another_release_began_is_put_aside_whole(tmp_path, caplo
     with JournalWriter.create(path, kind=kind) as journal:
         if kind is DEPLOYMENTS:
             grow(journal, ["a"], 3)
-    older = path.read_bytes().replace(b'"release":"', b'"release":"7.')
-    path.write_bytes(older)
+    older = changed(path, '"release":"', '"release":"7.').read_bytes()
     with LenientJournal.resume(path) as journal:
         states = grow(journal, ["a"], 5)
     assert (tmp_path / "run.jsonl.1").read_bytes() == older

@@ -210,7 +210,7 @@ def test_a_journal_with_a_gap_is_gone_on_with_explained_and_replayed_with_a_warn
     cluster.apply(application(entry("a/x", 2)))
     cluster.wait(20.0)
     with monkeypatch.context() as full:
-        full.setattr(journals, "write_line", no_room)
+        full.setattr(journals, "write_whole_line", no_room)
         cluster.apply(application(entry("a/x", 3)))
         cluster.wait(20.0)
     cluster.apply(application(entry("a/x", 4)))

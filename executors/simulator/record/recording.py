@@ -6,6 +6,7 @@ from typing import Any, BinaryIO, Generic, Self, TypeVar, cast
 
 import attrs
 
+from executors.engine.chain import ChainError, last_link
 from executors.engine.clusters import CLUSTER
 from executors.engine.journal import JournalWriter
 from executors.engine.reading import JournalError, JournalReader
@@ -127,18 +128,23 @@ class RecordedLines:
     What a journal that was cut off no longer has is not compared.
 
     Attributes:
+        after: The chain up to the first line, which is about itself.
         cut_off: Whether some of what was to be compared is not there.
 
     Raises:
-        JournalError: A line differs.
+        JournalError: A line differs, or no line has a number to compare.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file = path.open("rb")
-        self._file.readline()  # about itself
         self._line = 1
         self.cut_off = False
+        try:
+            self.after = last_link(self._file.readline())
+        except ChainError as error:
+            self._file.close()
+            raise JournalError(str(path), 1, f"{error}: record the run again with this version") from None
 
     def write(self, text: bytes) -> int:
         """Compare a line."""
@@ -151,9 +157,11 @@ class RecordedLines:
         return len(text)
 
     def finish(self) -> None:
-        """The run is over, and so must be the journal."""
-        recorded = self._file.readline()
-        self._line += 1
+        """The run is over, and so must be the journal, but for its end marker."""
+        recorded = b'{"end":'
+        while recorded.startswith(b'{"end":'):
+            recorded = self._file.readline()
+            self._line += 1
         if recorded.endswith(b"\n"):
             self._fail(recorded, b"the end of the run\n")
 
@@ -202,7 +210,7 @@ def repeat(path: Path, recording: Recording) -> Repeat[Run]:
     scenario = recording.source.scenario(recording.seed)
     arrivals = recording.source.arrivals(scenario)
     lines = RecordedLines(path)
-    compared = JournalWriter(cast(BinaryIO, lines), continues=True)
+    compared = JournalWriter(cast(BinaryIO, lines), after=lines.after)
     run = _again(recording, compared, lambda journal: Run(scenario, arrivals, journal), inject)
     return Repeat(run, lines)
 
@@ -216,7 +224,7 @@ def repeat_residency(path: Path, recording: Recording) -> Repeat[ResidencyRun]:
     scenario = recording.source.scenario(recording.seed)
     arrivals = recording.source.arrivals(scenario)
     lines = RecordedLines(path)
-    compared = JournalWriter(cast(BinaryIO, lines), kind=CLUSTER, continues=True)
+    compared = JournalWriter(cast(BinaryIO, lines), kind=CLUSTER, after=lines.after)
     run = _again(recording, compared, lambda journal: ResidencyRun(scenario, arrivals, journal), inject_with_residency)
     return Repeat(run, lines)
 
