@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from executors.cli.app import app
+from tests.journals import changed
 
 TEXT = """\
 nodes: [{name: n, count: 2, gpus: 4}]
@@ -135,8 +136,7 @@ def test_what_cannot_be_planned_is_one_line_and_status_2(scenario, tmp_path, arg
 
 def test_a_journal_that_the_core_answers_differently_now_is_not_planned_from(scenario, tmp_path):
     CliRunner().invoke(app, ["simulate", scenario, "--journal", "run.jsonl", "-q"])
-    text = (tmp_path / "run.jsonl").read_text()
-    (tmp_path / "run.jsonl").write_text(text.replace('"rank":3', '"rank":2', 1))
+    changed(tmp_path / "run.jsonl", '"rank":3', '"rank":2')
     done = run("--from", "run.jsonl", "--deployment", "llm", "--target", "5")
     assert done.exit_code == 2
     assert "this core decides otherwise, so it cannot plan from there" in done.stderr

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 import rankcore
 from executors.engine import journal as journals
 from executors.engine.clusters import CLUSTER
-from executors.engine.journal import lenient_journal, write_line
+from executors.engine.journal import lenient_journal, write_whole_line
 from executors.engine.replay import replay
 from executors.ray_gpu import controller as controllers
 from executors.ray_gpu import ray_deployment as deployments
@@ -501,7 +501,7 @@ def test_a_journal_whose_disk_is_full_ends_with_one_line_and_decisions_go_on(ans
         if len(written) >= lines:
             raise OSError(errno.ENOSPC, "No space left on device")
         written.append(line)
-        write_line(file, line)
+        write_whole_line(file, line)
 
     async def scenario():
         controller = await a_controller(journal=journal)
@@ -511,7 +511,7 @@ def test_a_journal_whose_disk_is_full_ends_with_one_line_and_decisions_go_on(ans
         await until(lambda: M not in controller._cluster.deployments)
 
     with pytest.MonkeyPatch.context() as full:
-        full.setattr(journals, "write_line", take)
+        full.setattr(journals, "write_whole_line", take)
         asyncio.run(scenario())
     told = [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR]
     why = "No space left on device; it is taken up again once it can be"
