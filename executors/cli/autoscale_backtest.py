@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import typer
 
+from executors.checking import Checking
 from executors.cli.outputs import Outputs
 from executors.cli.problems import PROMISE_BROKEN, Refusal, told_in_one_line
 from executors.cli.run_bar import RunBar
@@ -30,6 +31,7 @@ def run(
     limit: int | None,
     json_file: str | None,
     html: Path | None,
+    checking: Checking,
     quiet: bool,
 ) -> None:
     """What `rankcore autoscale-backtest` does, errors and exit status included."""
@@ -48,7 +50,7 @@ def run(
             limit=limit,
         )
         with RunBar("simulating", quiet) as bar:
-            found = backtest(conditions, policies, bar.show)
+            found = backtest(conditions, policies, bar.show, checking)
         again = _again(conditions, files, init_s)
         figures = json.dumps(_as_json(found, conditions, again), indent=2, allow_nan=False) + "\n"
         from executors.simulator.report.backtest import render_backtest

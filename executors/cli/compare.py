@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from executors.checking import Checking
 from executors.cli.bars import runs_bar
 from executors.cli.outputs import Outputs
 from executors.cli.problems import Refusal, told_in_one_line
@@ -27,7 +28,9 @@ from executors.simulator.record.flat_figures import label, number, quantity
 SEED_MAX = 2**63 - 1
 
 
-def run(first: Path, second: Path, runs: int, seed: int | None, jobs: int, json_file: str | None, quiet: bool) -> None:
+def run(
+    first: Path, second: Path, runs: int, seed: int | None, jobs: int, json_file: str | None, checking: Checking, quiet: bool
+) -> None:
     """What `rankcore compare` does, errors and exit status included."""
     with told_in_one_line("interrupted, nothing was written"), Outputs() as outputs:
         sources = read_source(first), read_source(second)
@@ -37,7 +40,7 @@ def run(first: Path, second: Path, runs: int, seed: int | None, jobs: int, json_
         inputs = tuple(path for source in sources for path in source.inputs)
         part = outputs.open("--json", Path(json_file), inputs) if json_file not in (None, "-") else None
         with runs_bar("comparing", quiet) as bar:
-            found = compare_sources(*sources, range(begin, begin + runs), in_processes(jobs), bar.show)
+            found = compare_sources(*sources, range(begin, begin + runs), in_processes(jobs), bar.show, checking)
         again = shlex.join(["rankcore", "compare", str(first), str(second), "--runs", str(runs), "--seed", str(begin)])
         figures = json.dumps(_as_json(found, sources, again), indent=2, allow_nan=False) + "\n"
         if part is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import typer
 
+from executors.checking import Checking
 from executors.cli.never_came import warn_of_what_never_came
 from executors.cli.outputs import Outputs
 from executors.cli.problems import PROMISE_BROKEN, Refusal, told_in_one_line, warn
@@ -69,6 +70,7 @@ def _simulate(source: Source, path: Path, asked: SimulateAsked, outputs: Outputs
     files = asked.open_files(outputs, path.stem, source.inputs)
     settings = [word for setting in source.settings for word in ("--set", str(setting))]
     demand = ["--must-heal"] if asked.must_heal else []
+    demand += [] if asked.checking is Checking.EACH else ["--check", asked.checking.value]
     rerun = shlex.join(["rankcore", "simulate", str(path), *settings, "--seed", str(scenario.seed), *demand])
     if not asked.quiet:
         warn_of_old(source)
@@ -79,9 +81,9 @@ def _simulate(source: Source, path: Path, asked: SimulateAsked, outputs: Outputs
             kind = CLUSTER if scenario.has_residency else None
             writer = stack.enter_context(JournalWriter.create(files.journal_part, kind=kind, about=about))
         if scenario.has_residency:
-            result: RunResult | ResidencyResult = ResidencyRun(scenario, arrivals, writer).go(bar.show)
+            result: RunResult | ResidencyResult = ResidencyRun(scenario, arrivals, writer, asked.checking).go(bar.show)
         else:
-            run = Run(scenario, arrivals, writer)
+            run = Run(scenario, arrivals, writer, asked.checking)
             result = go_and_heal(run, bar.show) if asked.must_heal else run.go(bar.show)
     figures = json.dumps(as_json(result, rerun), indent=2, allow_nan=False) + "\n"
     files.keep(figures, lambda: page_of(result, rerun))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 import typer
 
+from executors.checking import Checking
 from executors.cli.outputs import Outputs
 from executors.cli.run_files import RunFiles
 
@@ -30,6 +31,7 @@ class SimulateAsked:
     report: Path | None
     quiet: bool
     must_heal: bool
+    checking: Checking = Checking.EACH
 
     def open_files(self, outputs: Outputs, stem: str, inputs: tuple[Path, ...]) -> RunFiles:
         """Reserve the places of all that is to be written; the page is named after what was run, unless it has a name."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from executors.checking import Checking
 from executors.cli.bars import runs_bar
 from executors.cli.outputs import Outputs
 from executors.cli.problems import Refusal, told_in_one_line
@@ -32,6 +33,7 @@ def run(
     on: str,
     out: Path | None,
     fresh: bool,
+    checking: Checking,
     quiet: bool,
 ) -> None:
     """What `rankcore sweep` does, errors and exit status included."""
@@ -53,7 +55,7 @@ def run(
         if begin + runs - 1 > SEED_MAX:
             raise Refusal(f"--seed: expected at most {SEED_MAX - runs + 1}, so that {runs} seeds follow, found {begin}")
         workers = _workers(on, jobs)
-        found = _sweep(grid, len(settings), range(begin, begin + runs), workers, folder, fresh, quiet)
+        found = _sweep(grid, len(settings), range(begin, begin + runs), workers, folder, fresh, checking, quiet)
         rerun = _rerun(scenario, vary, fixed, runs, begin)
         _write(found, source, folder, rerun)
         if not quiet:
@@ -71,13 +73,15 @@ def _workers(on: str, jobs: int) -> Workers:
     return lambda cells: on_ray(cells, run_cell, jobs, LOCAL)
 
 
-def _sweep(grid: list[Source], fixed: int, seeds: range, workers: Workers, folder: Path, fresh: bool, quiet: bool) -> Sweep:
+def _sweep(
+    grid: list[Source], fixed: int, seeds: range, workers: Workers, folder: Path, fresh: bool, checking: Checking, quiet: bool
+) -> Sweep:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "cells.jsonl"
     if fresh:
         path.unlink(missing_ok=True)
     with CellFile(path) as kept, runs_bar("sweeping", quiet) as bar:
-        return sweep(grid, fixed, seeds, kept, workers, bar.show)
+        return sweep(grid, fixed, seeds, kept, workers, bar.show, checking)
 
 
 def _rerun(scenario: Path, vary: list[str], fixed: list[str], runs: int, seed: int) -> str:

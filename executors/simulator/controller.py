@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import attrs
 
+from executors.checking import Checking
 from executors.engine.deployments import Recovered, Resumed
 from executors.engine.journal import Journal
 from executors.engine.loop import Driver
@@ -40,7 +41,6 @@ class SimulatedController:
         epoch: Grows with every restart.
         drivers: By deployment; empty while the controller is down.
         notebook: What is kept of the steps, and hands them on to the journal.
-        checks_often: Whether books are checked between changes of a status, and not only then and at the end.
         policies: Of autoscaled deployments, by name, for those that have one of their own.
         scaling_notes: The decision log of each autoscaled deployment, with the time of each note.
     """
@@ -55,7 +55,6 @@ class SimulatedController:
         self._checkpoints: dict[str, Recovered] = {}  # what outlives this controller, and no ranks (R10)
         self._states: dict[str, DeploymentState] = {}
         self._unchecked: dict[str, int] = {}
-        self.checks_often = True
         self._autoscalers: dict[str, Autoscaler] = {}
         self.policies: dict[str, Policy] = {}
         self.scaling_notes: dict[str, list[tuple[float, AutoscalingNote]]] = {}
@@ -219,7 +218,7 @@ class SimulatedController:
         driver = self.drivers[name]
         before, said = driver.state, type(event).__name__ + _about(event)
         result = driver.deliver(event)
-        if self.checks_often and len(before.replicas) <= UNCHECKED_LINES:
+        if self._world.story.checking is Checking.EACH and len(before.replicas) <= UNCHECKED_LINES:
             self._fail_with(name, said, invariants.check_step(before, event, result))
         self._look(name, said)
 
@@ -255,12 +254,14 @@ class SimulatedController:
             self._check(name, driver.state, "the end of the run")
 
     def _is_due(self, name: str, state: DeploymentState) -> bool:
-        if not self.checks_often:
+        if self._world.story.checking is not Checking.EACH:
             return False
         self._unchecked[name] = self._unchecked.get(name, 0) + UNCHECKED_LINES
         return self._unchecked[name] >= len(state.replicas) + len(self._world.cluster.nodes)
 
     def _check(self, name: str, state: DeploymentState, event: str) -> None:
+        if self._world.story.checking is Checking.OFF:
+            return
         self._unchecked[name] = 0
         self._fail_with(name, event, (*invariants.check(state), *self._misplaced(name, state)))
 

@@ -6,6 +6,7 @@ from typing import ClassVar, Self
 
 import attrs
 
+from executors.checking import Checking
 from executors.engine.journal import Journal, JournalWriter
 from executors.simulator.cluster.outages import Outage
 from executors.simulator.controller import SimulatedController
@@ -42,7 +43,8 @@ class RunResult:
     Attributes:
         ended_at: Virtual seconds.
         busiest_minute_at: When the minute with most requests began; None: there were none.
-        failure: The broken promise that ended the run; None: all held.
+        checking: When promises were checked.
+        failure: The broken promise that ended the run; None: all held that were checked.
         holds: Who held which rank, by deployment.
         gaps: Which rank had no running holder when, by deployment.
         world_sizes: (since, N), by deployment.
@@ -54,7 +56,7 @@ class RunResult:
     """
 
     PICTURE: ClassVar[frozenset[str]] = frozenset(
-        {"holds", "gaps", "world_sizes", "series", "decisions", "scaling_notes", "outages", "nodes"}
+        {"checking", "holds", "gaps", "world_sizes", "series", "decisions", "scaling_notes", "outages", "nodes"}
     )
     """The fields that a picture needs and that are no figures."""
 
@@ -63,6 +65,7 @@ class RunResult:
     ended_at: float
     happened: int
     busiest_minute_at: float | None
+    checking: Checking
     failure: Failure | None
     deployments: tuple[DeploymentFigures, ...]
     happenings: tuple[Happening, ...]
@@ -85,8 +88,15 @@ class Run(Motion[Journal]):
         busiest_minute_at: When the minute with most requests begins; None: there are none.
     """
 
-    def __init__(self, scenario: Scenario, arrivals: Mapping[str, Arrivals], journal: Journal | None = None) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        arrivals: Mapping[str, Arrivals],
+        journal: Journal | None = None,
+        checking: Checking = Checking.EACH,
+    ) -> None:
         self.world = SimulatedWorld(scenario, arrivals)
+        self.world.story.checking = checking
         super().__init__(self.world.loop, self.world.story, scenario.duration_s, scenario.settle_s)
         self.controller = SimulatedController(self.world, journal)
         self.busiest_minute_at = busiest_minute(arrivals.values(), scenario.duration_s)
@@ -175,6 +185,7 @@ class Run(Motion[Journal]):
             ended_at=now,
             happened=self.world.loop.done,
             busiest_minute_at=self.busiest_minute_at,
+            checking=self.world.story.checking,
             failure=self.world.story.failure,
             deployments=tuple(
                 figures_of(
@@ -215,6 +226,7 @@ def simulate(
     arrivals: Mapping[str, Arrivals],
     journal: JournalWriter | None = None,
     progress: Progress | None = None,
+    checking: Checking = Checking.EACH,
 ) -> RunResult:
     """Run a scenario, with the requests that `load_arrivals` found, to its end."""
-    return Run(scenario, arrivals, journal).go(progress)
+    return Run(scenario, arrivals, journal, checking).go(progress)

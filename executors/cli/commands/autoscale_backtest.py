@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from executors.checking import Checking
+from executors.cli.commands.checking_option import CheckingOption
 from executors.cli.commands.simulate import SEED_MAX
 
 ONGOING_MAX = 100_000
@@ -31,6 +33,7 @@ def autoscale_backtest(
         typer.Option("--json", metavar="FILE", help="Write the figures as JSON; - prints them instead of the table."),
     ] = None,
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page with the table and a plot.")] = None,
+    checking: CheckingOption = Checking.END,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
     """What would these autoscaling policies have made of yesterday's traffic?
@@ -53,4 +56,4 @@ def autoscale_backtest(
 
     service = {"base_s": base_s, "prompt_s_per_token": prompt_s_per_token, "output_s_per_token": output_s_per_token}
     times = service if service_s is None else {"service_s": service_s}
-    run(trace, policies, times, init_s, max_ongoing_requests, slo_wait_s, seed, limit, json_file, html, quiet)
+    run(trace, policies, times, init_s, max_ongoing_requests, slo_wait_s, seed, limit, json_file, html, checking, quiet)

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from executors.checking import Checking
+from executors.cli.commands.checking_option import CheckingOption
 from executors.cli.commands.simulate import SEED_MAX
 
 RUNS_MAX = 100_000
@@ -23,6 +25,7 @@ def compare(
         str | None,
         typer.Option("--json", metavar="FILE", help="Write the figures as JSON; - prints them instead of the table."),
     ] = None,
+    checking: CheckingOption = Checking.END,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
     """Does it make a difference, and how sure is that?
@@ -39,4 +42,4 @@ def compare(
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     from executors.cli.compare import run
 
-    run(first, second, runs, seed, jobs, json_file, quiet)
+    run(first, second, runs, seed, jobs, json_file, checking, quiet)

@@ -5,6 +5,9 @@ from typing import Annotated
 
 import typer
 
+from executors.checking import Checking
+from executors.cli.commands.checking_option import CheckingOption
+
 SEED_MAX = 2**63 - 1
 
 
@@ -47,6 +50,7 @@ def simulate(
     must_heal: Annotated[
         bool, typer.Option("--must-heal", help="Demand that all is well again at the end of the run, as `swarm` does.")
     ] = False,
+    checking: CheckingOption = Checking.EACH,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
     """What happens to my ranks, my requests and my GPUs if ...?
@@ -96,12 +100,15 @@ def simulate(
 
     Exit status: 0 all promises held, 1 one was broken, 2 bad input, 130 interrupted.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
-    if recorded is not None and must_heal:
-        raise typer.BadParameter("expected a scenario file, found --from", param_hint="'--must-heal'")
+    for name, is_asked in (("must-heal", must_heal), ("check", checking is not Checking.EACH)):
+        if recorded is not None and is_asked:
+            raise typer.BadParameter("expected a scenario file, found --from", param_hint=f"'--{name}'")
     from executors.cli.simulate_asked import SimulateAsked
 
     files = (json_file, journal, report)
-    asked = SimulateAsked(scenario, recorded, seed, settings or (), at, faults or (), traces, *files, quiet, must_heal)
+    asked = SimulateAsked(
+        scenario, recorded, seed, settings or (), at, faults or (), traces, *files, quiet, must_heal, checking
+    )
     if recorded is not None:
         from executors.cli.fork import run
     else:

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from executors.checking import Checking
+from executors.cli.commands.checking_option import CheckingOption
 from executors.cli.commands.compare import JOBS_MAX, RUNS_MAX
 from executors.cli.commands.simulate import SEED_MAX
 
@@ -36,6 +38,7 @@ def sweep(
         Path | None, typer.Option(metavar="DIR", help="Where the files go. [default: <scenario>.sweep, in this directory]")
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Run everything again, also what is kept already.")] = False,
+    checking: CheckingOption = Checking.END,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
     """How does it depend on ...?
@@ -56,4 +59,4 @@ def sweep(
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     from executors.cli.sweep import run
 
-    run(scenario, vary or [], settings or [], runs, seed, jobs, on.value, out, fresh, quiet)
+    run(scenario, vary or [], settings or [], runs, seed, jobs, on.value, out, fresh, checking, quiet)

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
+from executors.checking import Checking
 from executors.simulator.fields import FieldProblem
 from executors.simulator.from_journal.calls import MeasuredCalls, MeasuredTimes
 from executors.simulator.from_journal.going_on import GoingOn, go_on
@@ -108,7 +109,7 @@ def predict(question: LiveQuestion) -> Plain:
     }
     until = Setting("duration_s", repr(at + question.horizon_s))
     going_on = go_on(question.journal, history, at, question.seed, (until,), room=room, arrivals=arrivals)
-    going_on.run.controller.checks_often = False  # else most of the time goes into that, and a big target takes minutes
+    going_on.run.world.story.checking = Checking.END  # else most of the time goes into that, and a big target takes minutes
     happens = HAPPENS[question.asked["happens"]](Moment(offset_s=at + SOON_S), question.asked)
     other = going_on.run.fork()
     other.inject(happens)

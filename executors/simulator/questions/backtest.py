@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 
+from executors.checking import Checking
 from executors.simulator.fields import FieldProblem
 from executors.simulator.load.sources import Source
 from executors.simulator.questions.policy_code import load_policy
@@ -101,7 +102,12 @@ def read_policy(path: Path) -> PolicyFile:
         raise ScenarioError(f"{path_text(problem.keys) if problem.keys else 'the policy'}: {problem} ({where})") from None
 
 
-def backtest(conditions: Conditions, policies: Sequence[PolicyFile], progress: Progress | None = None) -> tuple[Backtest, ...]:
+def backtest(
+    conditions: Conditions,
+    policies: Sequence[PolicyFile],
+    progress: Progress | None = None,
+    checking: Checking = Checking.END,
+) -> tuple[Backtest, ...]:
     """Run every policy, in their order.
 
     Raises:
@@ -115,7 +121,7 @@ def backtest(conditions: Conditions, policies: Sequence[PolicyFile], progress: P
     end = (requests.at_s[-1] if len(requests) else 0.0) + TAIL_S
     found = []
     for index, (policy, scenario) in enumerate(zip(policies, scenarios, strict=True)):
-        run = Run(attrs.evolve(scenario, duration_s=end), arrivals)
+        run = Run(attrs.evolve(scenario, duration_s=end), arrivals, checking=checking)
         run.controller.policies[DEPLOYMENT] = policy.function
         try:
             result = run.go(None if progress is None else _Part(progress, index, len(policies)).show)

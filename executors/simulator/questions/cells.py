@@ -1,11 +1,13 @@
 """Many runs at once: one cell is one scenario with one seed, and its outcome the figures of that run."""
 
+import shlex
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import attrs
 
 from executors import workers
+from executors.checking import Checking
 from executors.simulator.load.sources import Source
 from executors.simulator.record.flat_figures import Numbers, flatten, flatten_any
 from executors.simulator.record.happenings import Failure
@@ -22,6 +24,7 @@ class Cell:
 
     source: Source
     seed: int
+    checking: Checking = Checking.END
 
 
 @attrs.frozen
@@ -47,12 +50,12 @@ def run_cell(cell: Cell) -> CellOutcome:
     scenario = cell.source.scenario(cell.seed)
     arrivals = cell.source.arrivals(scenario)
     if not scenario.has_residency:
-        result = Run(scenario, arrivals).go()
-        return CellOutcome({figures.name: flatten(figures) for figures in result.deployments}, _told(result.failure))
-    found = ResidencyRun(scenario, arrivals).go()
+        result = Run(scenario, arrivals, checking=cell.checking).go()
+        return CellOutcome({figures.name: flatten(figures) for figures in result.deployments}, _told(result.failure, cell))
+    found = ResidencyRun(scenario, arrivals, checking=cell.checking).go()
     figures = {ALL_DEPLOYMENTS: flatten_any(found.all_deployments)}
     figures |= {each.name: flatten_any(each) for each in found.deployments}
-    return CellOutcome(figures, _told(found.failure))
+    return CellOutcome(figures, _told(found.failure, cell))
 
 
 def names_of(source: Source, seed: int) -> list[str]:
@@ -66,8 +69,12 @@ def names_of(source: Source, seed: int) -> list[str]:
     return [ALL_DEPLOYMENTS, *names] if scenario.has_residency else names
 
 
-def _told(broken: Failure | None) -> str | None:
-    return None if broken is None else f"promise {broken.rule} broken at {moment(broken.at, None)}: {broken.text}"
+def _told(broken: Failure | None, cell: Cell) -> str | None:
+    if broken is None:
+        return None
+    settings = [word for setting in cell.source.settings for word in ("--set", str(setting))]
+    again = shlex.join(["rankcore", "simulate", cell.source.name, *settings, "--seed", str(cell.seed), "--check", "each"])
+    return f"promise {broken.rule} broken at {moment(broken.at, None)}: {broken.text}; again: {again}"
 
 
 def in_this_process(cells: Sequence[Cell]) -> Outcomes:

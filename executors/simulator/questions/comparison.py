@@ -9,6 +9,7 @@ from contextlib import closing
 
 import attrs
 
+from executors.checking import Checking
 from executors.simulator.load.sources import Source
 from executors.simulator.questions.cells import Cell, CellOutcome, Workers, names_of
 from executors.simulator.questions.statistics import Estimate, estimate
@@ -67,7 +68,12 @@ class Comparison:
 
 
 def compare(
-    first: Source, second: Source, seeds: Sequence[int], workers: Workers, progress: Progress | None = None
+    first: Source,
+    second: Source,
+    seeds: Sequence[int],
+    workers: Workers,
+    progress: Progress | None = None,
+    checking: Checking = Checking.END,
 ) -> Comparison:
     """Run two scenarios with each seed, and compare them pair by pair.
 
@@ -86,7 +92,7 @@ def compare(
             f"expected a deployment that is in both, found {', '.join(names[0])} in {first.name} "
             f"and {', '.join(names[1])} in {second.name}"
         )
-    cells = [Cell(source, seed) for seed in seeds for source in (first, second)]
+    cells = [Cell(source, seed, checking) for seed in seeds for source in (first, second)]
     outcomes = run_all(cells, workers, progress)
     firsts, seconds = outcomes[::2], outcomes[1::2]
     return Comparison(

@@ -8,6 +8,7 @@ from contextlib import closing
 
 import attrs
 
+from executors.checking import Checking
 from executors.simulator.load.sources import Source
 from executors.simulator.questions.cellfile import CellFile, Keys
 from executors.simulator.questions.cells import Cell, CellOutcome, Workers
@@ -73,6 +74,7 @@ def sweep(
     kept: CellFile,
     workers: Workers,
     progress: Progress | None = None,
+    checking: Checking = Checking.END,
 ) -> Sweep:
     """Run what of a grid has not been run yet, and keep each outcome as soon as it is known.
 
@@ -83,7 +85,7 @@ def sweep(
     Raises:
         PromiseBroken: A run ended early. What was done before is kept.
     """
-    cells = [Cell(source, seed) for source in grid for seed in seeds]
+    cells = [Cell(source, seed, checking) for source in grid for seed in seeds]
     known = Keys()
     keys = [known.of(cell) for cell in cells]
     open_places = [place for place, key in enumerate(keys) if key not in kept.kept]

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import attrs
 
+from executors.checking import Checking
 from rankcore.values import NodeId
 
 
@@ -47,10 +48,15 @@ class Failure:
 
 
 class Story:
-    """Collects happenings, and the first failure, which `halt` is told of."""
+    """Collects happenings, and the first failure, which `halt` is told of.
 
-    def __init__(self, halt: Callable[[], None]) -> None:
+    Attributes:
+        checking: When promises are checked; OFF: none fails.
+    """
+
+    def __init__(self, halt: Callable[[], None], checking: Checking = Checking.EACH) -> None:
         self._halt = halt
+        self.checking = checking
         self.happenings: list[Happening] = []
         self.failure: Failure | None = None
 
@@ -68,6 +74,6 @@ class Story:
 
     def fail(self, failure: Failure) -> None:
         """A promise is broken; the first time counts."""
-        if self.failure is None:
+        if self.failure is None and self.checking is not Checking.OFF:
             self.failure = failure
             self._halt()

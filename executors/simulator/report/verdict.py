@@ -3,7 +3,7 @@
 import attrs
 
 from executors.simulator.record.figures import DeploymentFigures
-from executors.simulator.report.words import duration, failure, share
+from executors.simulator.report.words import duration, failure, promises, share
 from executors.simulator.run import RunResult
 
 
@@ -30,10 +30,10 @@ def verdict_of(result: RunResult) -> Verdict:
         hurts.append(f"{figures.name} ended {figures.status}")
     if hurts:
         told = listed(hurts)
-        return Verdict("hurt", f"All promises held; {told}.")
+        return Verdict("hurt", f"{promises(result.checking)}; {told}.")
     served = sum(figures.requests.done for figures in result.deployments)
     requests = f", and all {served:,} requests were served without waiting over 1 s" if served else ""
-    return Verdict("good", f"All promises held: no rank lost its holder{requests}.")
+    return Verdict("good", f"{promises(result.checking)}: no rank lost its holder{requests}.")
 
 
 def _hurts(deployments: tuple[DeploymentFigures, ...]) -> list[str]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import attrs
 
+from executors.checking import Checking
 from executors.simulator.record.figures import DeploymentFigures, Percentiles, RequestFigures, ScalingFigures
 from executors.simulator.residency.run import ResidencyResult
 from executors.simulator.run import RunResult
@@ -163,6 +164,11 @@ def summary(result: RunResult) -> str:
     """One line about the whole run."""
     busiest = "" if result.busiest_minute_at is None else f", busiest minute from {moment(result.busiest_minute_at)}"
     return f"{duration(result.ended_at)} simulated{busiest}, {result.happened:,} events, seed {result.seed}"
+
+
+def promises(checking: Checking) -> str:
+    """How they stand where none was found broken, at the beginning of a sentence."""
+    return "Promises were not checked (--check off)" if checking is Checking.OFF else "All promises held"
 
 
 def failure(result: RunResult | ResidencyResult) -> str | None:

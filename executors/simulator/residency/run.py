@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import attrs
 
+from executors.checking import Checking
 from executors.engine.clusters import CLUSTER, ClusterResumed
 from executors.engine.journal import Journal
 from executors.simulator.cluster.outages import Outage
@@ -56,14 +57,17 @@ class ResidencyResult:
 
     Attributes:
         ended_at: Virtual seconds.
-        failure: The broken promise that ended the run; None: all held.
+        checking: When promises were checked.
+        failure: The broken promise that ended the run; None: all held that were checked.
         spans: Who held which memory when.
         decisions: What the planner decided; `decisions_left_out` says how much of that is not there.
         outages: When nodes were down.
         nodes: All nodes, in the order of the scenario.
     """
 
-    PICTURE: ClassVar[frozenset[str]] = frozenset({"spans", "series", "decisions", "decisions_left_out", "outages", "nodes"})
+    PICTURE: ClassVar[frozenset[str]] = frozenset(
+        {"checking", "spans", "series", "decisions", "decisions_left_out", "outages", "nodes"}
+    )
     """The fields that a picture needs and that are no figures."""
 
     scenario: str
@@ -71,6 +75,7 @@ class ResidencyResult:
     ended_at: float
     happened: int
     busiest_minute_at: float | None
+    checking: Checking
     failure: Failure | None
     all_deployments: AllFigures
     deployments: tuple[ResidencyFigures, ...]
@@ -91,8 +96,15 @@ class ResidencyRun(Motion[Journal]):
         busiest_minute_at: When the minute with most requests begins; None: there are none.
     """
 
-    def __init__(self, scenario: Scenario, arrivals: Mapping[str, Arrivals], journal: Journal | None = None) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        arrivals: Mapping[str, Arrivals],
+        journal: Journal | None = None,
+        checking: Checking = Checking.EACH,
+    ) -> None:
         self.world = ClusterWorld(scenario, arrivals)
+        self.world.story.checking = checking
         super().__init__(self.world.loop, self.world.story, scenario.duration_s, scenario.settle_s)
         self.world.control.write_to(journal)
         self.busiest_minute_at = busiest_minute(arrivals.values(), scenario.duration_s)
@@ -186,6 +198,7 @@ class ResidencyRun(Motion[Journal]):
             ended_at=now,
             happened=world.loop.done,
             busiest_minute_at=self.busiest_minute_at,
+            checking=world.story.checking,
             failure=world.story.failure,
             all_deployments=AllFigures(
                 memory=self._memory(now),

@@ -1,7 +1,7 @@
 """A run with residency in one sentence."""
 
 from executors.simulator.report.verdict import Verdict, listed
-from executors.simulator.report.words import duration, failure, share
+from executors.simulator.report.words import duration, failure, promises, share
 from executors.simulator.residency.run import ResidencyResult
 
 
@@ -12,9 +12,10 @@ def verdict_of_residency(result: ResidencyResult) -> Verdict:
         return Verdict("broken", f"The run was stopped: {broken}.")
     hurts = _hurts(result)
     if hurts:
-        return Verdict("hurt", f"All promises held; {listed(hurts)}.")
+        return Verdict("hurt", f"{promises(result.checking)}; {listed(hurts)}.")
     done = result.all_deployments.requests.done
-    return Verdict("good", f"All promises held, and all {done:,} requests were answered by deployments that were HOT already.")
+    answered = f"all {done:,} requests were answered by deployments that were HOT already"
+    return Verdict("good", f"{promises(result.checking)}, and {answered}.")
 
 
 def _hurts(result: ResidencyResult) -> list[str]:
