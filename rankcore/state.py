@@ -161,9 +161,9 @@ class Slot(Struct, frozen=True, gc=False):
         holder: Who fills it, starting and leaving replicas included; None: it is vacant, and its rank is kept.
         successor: Started early by an update with surge; takes over when the holder has ended.
         failures: Ends in a row by their own fault of replicas of `failed_build`.
-        failed_build: What failed.
+        failed_build: What failed, or, where nothing has, what `served_s` is of.
         retry_at: Not to be started again before this time.
-        served_s: For how long those were ready that the slot was given up with since; see `slots.close_slot`.
+        served_s: For how long those of `failed_build` were ready that were told to go since; see `slots.count_served`.
         unplaced_at: When its last holder that had a place left it, or it was opened; counts while nobody in it has one.
     """
 

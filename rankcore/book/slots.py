@@ -81,16 +81,37 @@ def _ready_until(draft: Draft, replica: Replica) -> float:
     return draft.clock if replica.unready is None else replica.unready.since
 
 
-def _ready_for_s(draft: Draft, replica: Replica) -> float:
-    return _ready_until(draft, replica) - replica.ready_at if replica.ready_at is not None else 0.0
-
-
 def forget_failures_before(draft: Draft, holder: Replica) -> None:
     """The holder of a slot goes, for no fault of its own: if it was ready for long, what was counted of its build is over."""
     if holder.slot is not None and is_holder(draft, holder) and has_served_long(draft, holder):
         slot = draft.slots[holder.slot]
-        if slot.failed_build in (None, holder.build):
-            draft.slots = draft.slots.set(holder.slot, Slot(holder.replica_id, slot.successor))
+        if slot.failures and slot.failed_build == holder.build:
+            draft.slots = draft.slots.set(holder.slot, replace(slot, failures=0, retry_at=0.0))
+
+
+def is_unproven(draft: Draft, build: tuple[str, str | None] | None) -> bool:
+    """Whether it is the build that is wanted, and nothing has proven it."""
+    return build == draft.spec.build and (draft.proven is None or draft.proven.build != build)
+
+
+def count_served(draft: Draft, holder: Replica) -> None:
+    """The holder of a slot is told to go while it is ready: its time adds up with that of those before it.
+
+    That matters to a build that has failed here, or is not proven; one that is not proven takes over from what failed before
+    it, as its failure would. Who was moved here counts from then on: two in one slot count one after the other (V7).
+    """
+    if holder.ready_at is None or holder.unready is not None or holder.state not in RUNNING or not is_holder(draft, holder):
+        return
+    assert holder.slot is not None, f"{holder.replica_id} holds a slot, and has none"
+    slot, unproven = draft.slots[holder.slot], is_unproven(draft, holder.build)
+    served_s = draft.clock - max(holder.ready_at, slot.unplaced_at)
+    if slot.failed_build == holder.build and (unproven or slot.failures):
+        slot = replace(slot, served_s=slot.served_s + served_s)
+    elif unproven:
+        slot = replace(slot, failures=0, failed_build=draft.spec.build, retry_at=0.0, served_s=served_s)
+    else:
+        return
+    draft.slots = draft.slots.set(holder.slot, slot)
 
 
 def open_slot(draft: Draft, rank: int, *, ready: bool = True) -> None:
@@ -134,10 +155,10 @@ def close_slot(draft: Draft, rank: int) -> None:
 
     What is counted in it stays, for when it is opened again: else a deployment that is scaled to nothing and back would start
     what fails at once, and never give it up. Nobody who is scaled away with each lull is ever ready for `stable_after_s`: so
-    here those times add up, and `SERVED_S` of them are enough.
+    their times add up (`count_served`), and here `SERVED_S` of them are enough.
     """
     slot = draft.slots[rank]
-    if slot.failures and draft.status is not DELETING:
+    if (slot.failures or slot.served_s) and draft.status is not DELETING:
         _remember(draft, rank, slot)
     if slot.holder is not None:
         forget_holder(draft, rank, holder_of(draft, rank))
@@ -149,12 +170,10 @@ def close_slot(draft: Draft, rank: int) -> None:
 
 
 def _remember(draft: Draft, rank: int, slot: Slot) -> None:
-    holder = draft.replicas[slot.holder] if slot.holder is not None else None
-    served_s = slot.served_s
-    if holder is not None and holder.build == slot.failed_build:
-        served_s += _ready_for_s(draft, holder)
-    if served_s < min(SERVED_S, draft.spec.stable_after_s):
-        kept = Slot(failures=slot.failures, failed_build=slot.failed_build, retry_at=slot.retry_at, served_s=served_s)
+    over = slot.served_s >= min(SERVED_S, draft.spec.stable_after_s)
+    failures, retry_at = (0, 0.0) if over else (slot.failures, slot.retry_at)
+    if failures or is_unproven(draft, slot.failed_build):
+        kept = Slot(failures=failures, failed_build=slot.failed_build, retry_at=retry_at, served_s=slot.served_s)
         draft.former = draft.former.set(rank, kept)
 
 

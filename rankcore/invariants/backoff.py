@@ -53,10 +53,11 @@ def check_back_off(before: DeploymentState, event: Event, step: Step) -> Iterabl
         build = successor.build
         doublings = failures - 1
     wait_s = min(before.spec.start_backoff_s * 2.0**doublings, before.spec.start_backoff_max_s) if doublings >= 0 else 0.0
-    if (new.failures, new.failed_build, new.retry_at) == (failures, build, clock + wait_s):
+    if (new.failures, new.failed_build, new.retry_at, new.served_s) == (failures, build, clock + wait_s, 0.0):
         return ()
     found = f"{new.failures} failures of {new.failed_build} until {new.retry_at:g}"
-    text = f"{replica.replica_id} failed: {found}, expected {failures} of {build} until {clock + wait_s:g}"
+    served = f", and {new.served_s:g} s that were served before" if new.served_s else ""
+    text = f"{replica.replica_id} failed: {found}{served}, expected {failures} of {build} until {clock + wait_s:g}"
     return (Violation("2.3", text),)
 
 
@@ -109,9 +110,10 @@ def check_counts_outlive_slots(before: DeploymentState, event: Event, step: Step
         or before.spec.placement != step.state.spec.placement
     ):
         return
-    given_up = [(rank, slot) for rank, slot in old.slots.items() if slot.failures and rank not in new.slots]
+    given_up = [(rank, slot) for rank, slot in old.slots.items() if rank not in new.slots]
     kept = [each for tables in (new.slots, new.former) for _, each in tables.items() if each.failures]
-    for rank, slot in sorted([*given_up, *old.former.items()], key=itemgetter(0)):
+    counted = [(rank, slot) for rank, slot in (*given_up, *old.former.items()) if slot.failures]
+    for rank, slot in sorted(counted, key=itemgetter(0)):
         now_there = new.slots.get(rank) or new.former.get(rank)
         goes_on = any(each.failed_build == slot.failed_build and each.failures >= slot.failures for each in kept)
         goes_on = goes_on or (now_there is not None and now_there.failed_build not in (None, slot.failed_build))

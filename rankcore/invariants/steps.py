@@ -17,7 +17,7 @@ from rankcore.commands import (
 )
 from rankcore.draft import Step
 from rankcore.events import Event, StopRequested
-from rankcore.invariants.availability import available, check_proofs, hangs
+from rankcore.invariants.availability import available, check_proofs, check_served, hangs
 from rankcore.invariants.backoff import OWN_FAULTS, check_back_off, check_counts_outlive_slots, check_nobody_starts_early
 from rankcore.invariants.evictions import check_starts, check_stops, is_overdue
 from rankcore.invariants.hand_over import check_prepared_first
@@ -89,6 +89,7 @@ def check_step(before: DeploymentState, event: Event, step: Step) -> list[Violat
         found += _world_size_announced(before, step)
     if new.slots is not old.slots:
         found += check_counts_outlive_slots(before, event, step)
+        found += check_served(before, step)
     if new.proven is not old.proven or new.previous is not old.previous:
         found += check_proofs(before, step)
     if (old.progress_at, old.stalled_since) != (new.progress_at, new.stalled_since) or new.replicas is not old.replicas:

@@ -6,6 +6,7 @@ from rankcore.notes import LATE, RANK_KEPT, RANK_RELEASED, REPLICA_LOST
 from rankcore.rules import stall, static
 from rankcore.rules.bind import succeed
 from rankcore.rules.failures import count_failure
+from rankcore.rules.prove import prove_served
 from rankcore.state import Replica
 from rankcore.values import DRAINING, FAILED, RELEASE
 
@@ -41,6 +42,8 @@ def ended(draft: Draft, replica: Replica, because: str, *, node_lost: bool = Fal
         _pass_on(draft, rank, replica)
     elif replica.leaving is RELEASE:
         draft.note(RANK_RELEASED, "R7", replica.replica_id, because, rank=rank, before=replica.rank)
+    if asked_to:
+        prove_served(draft, replica)
 
 
 def _pass_on(draft: Draft, rank: int, gone: Replica) -> None:

@@ -71,9 +71,8 @@ def count_failure(draft: Draft, replica: Replica, because: str) -> None:
         kind = NoteKind.BACKED_OFF if was_ready else NoteKind.START_FAILED
         because = f"{because}; failure {failures} in its slot, next start after {wait_s:g} s"
         draft.note(kind, "2.3", replica.replica_id, because, rank=replica.slot)
-    if failures >= draft.spec.max_start_failures and build == draft.spec.build:
-        if draft.proven is None or draft.proven.build != build:
-            _give_up_build(draft, replica, failures)
+    if failures >= draft.spec.max_start_failures and slots.is_unproven(draft, build):
+        _give_up_build(draft, replica, failures)
 
 
 def _give_up_build(draft: Draft, failed: Replica, failures: int) -> None:

@@ -17,6 +17,7 @@ def stop(draft: Draft, replica: Replica, leaving: Leaving, rule: str, because: s
     """Let a replica that is not leaving yet finish its work, then end it."""
     draft.note(STOP_CHOSEN, rule, replica.replica_id, because, rank=replica.slot, before=replica.rank)
     slots.forget_failures_before(draft, replica)
+    slots.count_served(draft, replica)
     _leave(draft, replica, _stop_command(draft, replica), leaving)
 
 

@@ -3,11 +3,12 @@
 from typing import Any
 
 import attrs
+import pytest
 from msgspec.structs import replace
 
 from rankcore import DeploymentState, DeploymentStatus, Step, step
 from rankcore.commands import StartReplica
-from rankcore.events import ClockAdvanced, ReplicaDied
+from rankcore.events import ClockAdvanced, ReplicaDied, SpecChanged
 from rankcore.frozen import EMPTY
 from rankcore.invariants import check, check_step
 from rankcore.timers import Queue
@@ -58,6 +59,58 @@ def test_a_build_that_is_proven_too_early_is_reported() -> None:
     state = with_tables(honest.state, previous=d.state.spec)
     found = reported(d.state, event, honest._replace(state=state))
     assert found == [f"V7: {d.state.spec.build} is taken for healthy, and 0 of 1 are available"]
+
+
+def with_served(state: DeploymentState, rank: int, served_s: float) -> DeploymentState:
+    slot = replace(state.tables.slots[rank], failed_build=state.spec.build, served_s=served_s)
+    return with_tables(state, slots=state.tables.slots.set(rank, slot))
+
+
+def test_a_build_that_is_proven_by_too_short_a_sum_is_reported() -> None:
+    d = Deployment.running(1, min_ready_s=10.0)
+    event = ClockAdvanced(at=1.0)
+    for served_s, proves in ((9.0, False), (10.0, True)):
+        before = with_served(d.state, 0, served_s)
+        honest = step(before, event)
+        proven = with_tables(honest.state, proven=d.state.spec)
+        found = reported(before, event, honest._replace(state=proven))
+        assert (found == []) == proves, found
+
+
+@pytest.mark.parametrize("target", [1, 0])
+def test_ready_time_that_nobody_served_is_reported(target: int) -> None:
+    d = Deployment.running(1, min_ready_s=10.0)
+    before = with_served(d.state, 0, 2.0)
+    event = SpecChanged(spec=attrs.evolve(d.state.spec, target_replicas=target), at=3.0)
+    honest = step(before, event)
+    assert reported(before, event, honest) == []
+    tables, most_s = honest.state.tables, 2.0 if target else 5.0
+    longer = replace(tables.slots.get(0) or tables.former[0], served_s=most_s + 1.0)
+    forged = {"slots": tables.slots.set(0, longer)} if target else {"former": tables.former.set(0, longer)}
+    found = reported(before, event, honest._replace(state=with_tables(honest.state, **forged)))
+    said = f"V7: {d.state.spec.build} was ready in one slot for {most_s + 1:g} s, of {most_s:g} s that anybody was"
+    assert said in found
+
+
+def test_one_ready_time_that_two_slots_have_is_reported() -> None:
+    d = Deployment.running(2, min_ready_s=10.0)
+    before = with_served(d.state, 0, 2.0)
+    event = SpecChanged(spec=attrs.evolve(d.state.spec, victims="newest"), at=3.0)
+    honest = step(before, event)
+    moved = with_served(with_served(honest.state, 0, 0.0), 1, 2.0)
+    assert reported(before, event, honest._replace(state=moved)) == []
+    (found,) = reported(before, event, honest._replace(state=with_served(honest.state, 1, 2.0)))
+    assert "was ready in one slot for 2 s, of 0 s" in found
+
+
+def test_a_failure_that_leaves_what_was_served_is_reported() -> None:
+    d = Deployment.running(1, min_ready_s=10.0)
+    before = with_served(d.state, 0, 2.0)
+    event = ReplicaDied(replica_id="llm#1.0", at=d.now)
+    honest = step(before, event)
+    assert reported(before, event, honest) == []
+    (found,) = reported(before, event, honest._replace(state=with_served(honest.state, 0, 2.0)))
+    assert ", and 2 s that were served before, expected 1 of " in found
 
 
 def test_a_failure_that_is_not_counted_is_reported() -> None:

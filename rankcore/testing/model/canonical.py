@@ -169,9 +169,10 @@ class _CanonicalReader:
             holder, successor = self.ids.get(slot.holder or ""), self.ids.get(slot.successor or "")
             early: object = rank in tables.rollout.stoppable if slot.successor is not None else rank in tables.ready
             early = (early, rank in tables.rollout.unwanted)
-            slots.append((rank, holder, successor, slot.failures, slot.failed_build, wait, early, self.lacking(rank, slot)))
+            counted = slot.failures, slot.failed_build, self.served(slot)
+            slots.append((rank, holder, successor, *counted, wait, early, self.lacking(rank, slot)))
         former = [
-            (rank, slot.failures, slot.failed_build, max(0, int(slot.retry_at) - int(state.clock)))
+            (rank, slot.failures, slot.failed_build, self.served(slot), max(0, int(slot.retry_at) - int(state.clock)))
             for rank, slot in sorted(tables.former.items())
         ]
         nodes = []
@@ -210,6 +211,10 @@ class _CanonicalReader:
             self.evictions(),
             self.progress(),
         )
+
+    def served(self, slot: Slot) -> float:
+        """For how long its holders were ready, as far as it may prove a build; in halves of seconds, since instants add up."""
+        return min(round(2 * slot.served_s), 2 * self.whole.spec.min_ready_s)
 
     def lacking(self, rank: int, slot: Slot) -> int:
         """For how long a slot has lacked a place, or room, where something falls due because of that."""

@@ -377,9 +377,14 @@ def _uncordon(world: RankWorld, move: Move) -> Made:
 
 
 def _wait(world: RankWorld) -> Made:
-    """Time passes until something falls due. The executor wakes the core when it asked for that, and never before."""
+    """Time passes until something falls due. The executor wakes the core when it asked for that, and never before.
+
+    Where `min_ready_s` is longer than a second, whoever is on the way there may be stopped after each second of it.
+    """
     steps: list[Told] = []
-    due = due_at(world.state)
+    due, second = due_at(world.state), floor(world.state.clock) + 1.0
+    if world.bounds.min_ready_s > 1.0 and due is not None and due > second and world.state.tables.maturing.items:
+        return _tell(world, ClockAdvanced(at=second + world.instants * INSTANT_S))
     # A core that asks for a moment that has passed is woken once: where that leads nowhere, liveness will say so.
     while _sleeps(world, due) and (not steps or steps[-1].before.clock < world.state.clock):
         before = world.state

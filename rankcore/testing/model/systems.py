@@ -200,6 +200,7 @@ SMALL: dict[str, Bounds] = {
     "min-ready-configs": Bounds(
         replicas=2, healthy=True, configs=1, updates=1, failures=2, rollback=True, total=4, min_ready_s=1.0
     ),
+    "min-ready-served": Bounds(replicas=1, changes=3, crashes=1, suspicions=1, total=4, max_start_failures=1, min_ready_s=2.0),
     "min-ready-restarts": Bounds(replicas=2, healthy=True, updates=1, crashes=1, restarts=1, min_ready_s=1.0),
     # who is not ready for a while
     "unready": Bounds(replicas=2, healthy=True, unreadies=2, crashes=1, restarts=1, total=2),
