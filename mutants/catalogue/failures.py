@@ -51,8 +51,8 @@ FAILURES = (
         "V7",
         "a version is proven by a replica that has just become ready",
         "rankcore/rules/prove.py",
-        "    if is_available(draft, replica):\n        draft.proven",
-        "    if replica.ready_at is not None:\n        draft.proven",
+        "    if is_available(draft, replica):\n        _prove",
+        "    if replica.ready_at is not None:\n        _prove",
     ),
     Mutant(
         "nobody-wakes-for-who-matures",

@@ -80,8 +80,8 @@ UPDATES = (
         "2.3",
         "a version that was ready once is given up like one that never was",
         FAILURES_RULES,
-        "        if draft.proven is None or draft.proven.build != build:\n",
-        "        if True:\n",
+        " and slots.is_unproven(draft, build):\n",
+        " and build == draft.spec.build:\n",
     ),
     Mutant(
         "a-lost-node-counts-as-a-failure",

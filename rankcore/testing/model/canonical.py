@@ -212,9 +212,9 @@ class _CanonicalReader:
             self.progress(),
         )
 
-    def served(self, slot: Slot) -> float:
+    def served(self, slot: Slot) -> int:
         """For how long its holders were ready, as far as it may prove a build; in halves of seconds, since instants add up."""
-        return min(round(2 * slot.served_s), 2 * self.whole.spec.min_ready_s)
+        return min(round(2 * slot.served_s), round(2 * self.whole.spec.min_ready_s))
 
     def lacking(self, rank: int, slot: Slot) -> int:
         """For how long a slot has lacked a place, or room, where something falls due because of that."""
