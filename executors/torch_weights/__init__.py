@@ -8,7 +8,8 @@
 
 `resident` is what a replica has, `moves` how bytes get from one place to another, `files`, `warm` and `device` (`cuda`,
 `stand_in`) the places, `contents` which weights these are, `layout` what lies where, `leases` how processes of a node share,
-`binding` how a module gets its parameters, and `errors` what went wrong and what that means for the replica.
+`binding` how a module gets its parameters, `unsaved` where buffers that no file has get their values, and `errors` what went
+wrong and what that means for the replica.
 """
 
 from executors.torch_weights.contents import declared_in
@@ -23,6 +24,7 @@ from executors.torch_weights.errors import (
     OutOfHostMemory,
     OutOfMemoryError,
     StillHeldError,
+    UnknownBuffersError,
     WeightsChangedError,
     WeightsError,
     WeightsFileError,
@@ -32,6 +34,7 @@ from executors.torch_weights.errors import (
 from executors.torch_weights.files import WeightsFiles, look_at
 from executors.torch_weights.resident import Moved, ResidentWeights
 from executors.torch_weights.stand_in import StandIn
+from executors.torch_weights.unsaved import meta_parameters
 from executors.torch_weights.warm import WarmStore
 from rankcore.residency.levels import Level
 
@@ -51,6 +54,7 @@ __all__ = [
     "ResidentWeights",
     "StandIn",
     "StillHeldError",
+    "UnknownBuffersError",
     "WarmStore",
     "WeightsChangedError",
     "WeightsError",
@@ -60,4 +64,5 @@ __all__ = [
     "declared_in",
     "fate_of",
     "look_at",
+    "meta_parameters",
 ]

@@ -5,6 +5,7 @@
         ├── WeightsFileError      a file of weights is not what it may be
         │   └── WeightsChangedError  it is not the one that was deployed
         ├── WeightsMismatchError  a module and a file do not go together
+        │   └── UnknownBuffersError  the file cannot have what the module has not computed
         ├── InvalidMemoryError    a size, a budget or a number of devices is not what it may be
         ├── OutOfMemoryError
         │   ├── OutOfDeviceMemory   a device has no room: the load failed, and what it took is free again
@@ -90,6 +91,21 @@ class WeightsMismatchError(WeightsError):
         parts = {"missing": self.missing, "unexpected": self.unexpected, "of another shape": shapes}
         told = "; ".join(f"{what}: {_some(names)}" for what, names in parts.items() if names)
         return f"the names and shapes in the file must be those of the module; {told}"
+
+
+class UnknownBuffersError(WeightsMismatchError):
+    """Buffers that are not saved have no values: the module was made on the meta device, where it has computed them."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(missing=names)
+        self.args = (tuple(names),)
+
+    def __str__(self) -> str:
+        return (
+            f"buffers that no file has (persistent=False) must have values, found none of {_some(self.missing)} on the meta "
+            "device: make the module within `executors.torch_weights.meta_parameters()` in place of torch.device('meta'), "
+            "where they are computed, or register them anew before its weights are loaded"
+        )
 
 
 def _some(names: Sequence[str], shown: int = 5) -> str:
