@@ -64,7 +64,8 @@ class WeightsChangedError(WeightsFileError):
     def __str__(self) -> str:
         return (
             f"{self.path}: the weights must be those that the model was deployed with ({self.expected}), found {self.found}: "
-            "deploy the model again to serve what is there now, on every node, or put the former file back"
+            "deploy the model again to serve what is there now, on every node, or put the former file back. Where to deploy it "
+            "changes nothing, since its time of change is that of before, delete it first"
         )
 
 

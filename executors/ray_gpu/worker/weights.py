@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from executors.ray_gpu.worker.places import Places
-from executors.torch_weights import Level, OutOfDeviceMemory, ResidentWeights
+from executors.torch_weights import Agreement, Level, OutOfDeviceMemory, ResidentWeights
 from executors.torch_weights.progress import Listener
 
 
@@ -15,16 +15,18 @@ class HeldWeights:
         path: Of a safetensors file, or of a folder or index of several.
         expected: The contents that it must have; None: any.
         places: The memory of this node.
+        agreed: What all who serve their version agree on.
 
     Attributes:
         gpus: Where they are, or were at last.
     """
 
-    def __init__(self, path: str, expected: str | None, places: Places) -> None:
+    def __init__(self, path: str, expected: str | None, places: Places, agreed: Agreement | None = None) -> None:
         self.gpus: tuple[int, ...] = ()
         self._path = path
         self._expected = expected
         self._places = places
+        self._agreed = agreed
         self._resident: ResidentWeights | None = None
         self._module: Any = None
 
@@ -86,4 +88,4 @@ class HeldWeights:
         """In their files, for these GPUs. A copy in memory is found by whoever has the same files."""
         devices = [self._places.device(number) for number in gpus]
         store = self._places.warm_store()
-        return ResidentWeights(self._path, devices, store, module=module, expected=self._expected)
+        return ResidentWeights(self._path, devices, store, module=module, expected=self._expected, agreed=self._agreed)
