@@ -9,6 +9,7 @@
         ├── InvalidMemoryError    a size, a budget or a number of devices is not what it may be
         ├── OutOfMemoryError
         │   ├── OutOfDeviceMemory   a device has no room: the load failed, and what it took is free again
+        │   │   └── MoreThanPlanned   they take more there than a planner has planned
         │   └── OutOfHostMemory     the node's memory has no room: likewise
         ├── NotHotError           tensors were asked for that are not on a device
         ├── StillHeldError        user code keeps weights that are to leave the device
@@ -147,6 +148,24 @@ class OutOfMemoryError(WeightsError):
 
 class OutOfDeviceMemory(OutOfMemoryError):
     """A device has no room."""
+
+
+class MoreThanPlanned(OutOfDeviceMemory):
+    """Weights take more on a device than was planned for them there. Nothing was loaded."""
+
+    def __init__(self, place: str, asked_bytes: int, planned_bytes: int, devices: int) -> None:
+        super().__init__(place, asked_bytes, planned_bytes, planned_bytes)
+        self.args = (place, asked_bytes, planned_bytes, devices)
+        self.devices = devices
+
+    def __str__(self) -> str:
+        told = f"weights of {self.asked_bytes:,} bytes on {self.place} must be at most the {self.free_bytes:,} planned there"
+        if self.devices == 1:
+            return f"{told}: deploy them without weight_bytes, or with as many as they take"
+        return (
+            f"{told}: tensors are not cut, and the fullest of {self.devices} GPUs has more than an equal part. Deploy them "
+            f"with Residency(gpus={self.devices}) and without weight_bytes, so that what the fullest takes is planned on each"
+        )
 
 
 class OutOfHostMemory(OutOfMemoryError):

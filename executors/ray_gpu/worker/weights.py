@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from executors.ray_gpu.worker.places import Places
-from executors.torch_weights import Agreement, Level, OutOfDeviceMemory, ResidentWeights
+from executors.torch_weights import Agreement, Level, MoreThanPlanned, ResidentWeights
 from executors.torch_weights.progress import Listener
 
 
@@ -54,7 +54,8 @@ class HeldWeights:
         """Bring them to these GPUs, and give them to the user's object.
 
         Raises:
-            OutOfDeviceMemory: They take more than is allowed on a GPU, or than it has.
+            MoreThanPlanned: They take more than is allowed on a GPU.
+            OutOfDeviceMemory: They take more than it has.
             WeightsError: They cannot be had, or the object cannot have them.
         """
         module = getattr(user, "module", None)
@@ -63,7 +64,7 @@ class HeldWeights:
             fresh = await asyncio.to_thread(self._look_at, gpus, module)
         for number, taken, granted in zip(gpus, fresh.device_bytes, gpu_bytes, strict=True):
             if taken > granted:
-                raise OutOfDeviceMemory(f"GPU {number}", taken, granted, granted)
+                raise MoreThanPlanned(f"GPU {number}", taken, granted, len(gpus))
         await fresh.from_cache(listener)
         self._resident, self.gpus, self._module = fresh, gpus, module
         if former is not None and former is not fresh:
