@@ -54,7 +54,10 @@ class WeightsChangedError(WeightsFileError):
         path: The file; of several the one that was changed last.
         expected: The contents when the model was deployed: bytes in all, and their digest.
         found: What they are now.
+        wrong_weights: It would fail on this node again, and perhaps not on another one.
     """
+
+    wrong_weights = True
 
     def __init__(self, path: str, expected: str, found: str) -> None:
         super().__init__(path, "contents", found, expected)

@@ -85,6 +85,10 @@ def test_the_next_move_breaks_off_the_one_that_is_under_way_and_begins_once_that
     [
         (BusyError("3 calls"), MoveEnded(1, "3 calls", busy=True)),
         (OSError("no such file"), MoveEnded(1, "OSError: no such file")),
+        (
+            WeightsChangedError("m", "a", "b"),
+            MoveEnded(1, f"WeightsChangedError: {WeightsChangedError('m', 'a', 'b')}", wrong_weights=True),
+        ),
         (RuntimeError("CUDA error: device-side assert triggered"), "poisoned"),
     ],
 )
