@@ -58,6 +58,7 @@ def test_a_tied_llama_goes_hot_warm_hot_cold_hot_as_a_plain_class_of_a_worker(tm
     assert found == [(Level.HOT, True)] * 3
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("model", "config"),
     [
