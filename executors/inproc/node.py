@@ -18,7 +18,8 @@ class WeightsNode(Protocol):
     async def load(self, command: LoadToGpu, progress: Callable[[int], None]) -> None:
         """Bring a worker's weights to its GPUs, from the copy in CPU memory if there is one.
 
-        If it is cancelled, they are where they were, or HOT.
+        If it is cancelled, they are where they were, or HOT. What it raises may have an attribute `wrong_weights`, which is
+        True where what is on the node are not the weights of that version: they are looked for on another node then.
 
         Args:
             command: `replica_id` is the worker, `model` its deployment, `version` that of the deployment.

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from executors.inproc.node import NotThereError
-from executors.torch_weights import Device, Level, ResidentWeights, WarmStore, declared_in, look_at
+from executors.torch_weights import Device, Level, LocalAgreement, ResidentWeights, WarmStore, declared_in, look_at
 from rankcore import DeploymentSpec
 from rankcore.cluster import EntrySpec
 from rankcore.cluster.events import NodeJoined
@@ -91,6 +91,7 @@ class TorchNode:
         self._models = dict(models)
         self._cpu_bytes = cpu_bytes
         self._loaded: dict[WorkerId, _Loaded] = {}
+        self._agreed: dict[tuple[str, str], LocalAgreement] = {}
 
     def joined(self, at: float) -> NodeJoined:
         """What a cluster is told of this node: what its devices have in all, measured."""
@@ -159,7 +160,10 @@ class TorchNode:
             module = model.build()
         devices = [self._devices[number] for number in command.gpus]
         expected = declared_in(command.version)
-        weights = ResidentWeights(model.path, devices, self._store, module=module, expected=expected)
+        agreed = None  # any weights will do, unless some were declared
+        if expected is not None:
+            agreed = self._agreed.setdefault((command.model, command.version), LocalAgreement())
+        weights = ResidentWeights(model.path, devices, self._store, module=module, expected=expected, agreed=agreed)
         return _Loaded(model, command.gpus, command.version, module, weights)
 
 

@@ -193,7 +193,7 @@ class WorkersHere:
         except Exception as error:  # whatever a node raises
             if load.source is Level.COLD:
                 self._forget(held)
-            self._failed(load, shown(error))
+            self._failed(load, shown(error), wrong_weights=getattr(error, "wrong_weights", False) is True)
         else:
             held.is_leaving = False
             self._tell(MoveFinished(worker_id=held.worker_id, move=load.move, at=self._now()))
@@ -237,8 +237,9 @@ class WorkersHere:
         except Exception:  # whatever a node raises: what it holds still, nobody can say
             LOG.exception("the weights of %s were not dropped", held.worker_id)
 
-    def _failed(self, move: WeightsMove, reason: str) -> None:
-        self._tell(MoveFailed(worker_id=move.replica_id, move=move.move, reason=reason, at=self._now()))
+    def _failed(self, move: WeightsMove, reason: str, *, wrong_weights: bool = False) -> None:
+        at = self._now()
+        self._tell(MoveFailed(worker_id=move.replica_id, move=move.move, reason=reason, wrong_weights=wrong_weights, at=at))
 
     def _end_tenure(self, held: HeldHere) -> None:
         if held.worker.tenure is not None:

@@ -223,6 +223,7 @@ class Checkpoint:
         for version in self.versions(deployment):
             if version not in keep:
                 _delete(names.code_key(self.namespace, deployment, version))
+                _delete(names.root_key(self.namespace, deployment, version))
 
     def forget(self, id_on_ray: str) -> None:
         """Forget all of a deployment that is deleted but its record, which says so to whoever finds an older one."""

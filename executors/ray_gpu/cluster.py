@@ -48,6 +48,7 @@ from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.notes import ClusterNoteKind
 from rankcore.cluster.planner import FAILURES_WITHIN_S, may_place
 from rankcore.cluster.records import Record
+from rankcore.cluster.residency import deployment_of
 from rankcore.cluster.state import Entry
 from rankcore.errors import PlannerFailedError
 from rankcore.values import NodeId, ReplicaId
@@ -278,9 +279,14 @@ class ClusterOnRay:
         await self._node_news.memory.closed()
 
     async def until_gone(self, deployments: Iterable[DeploymentId]) -> None:
-        """Wait until nothing is left of these."""
-        for view in [self.deployments[each] for each in deployments if each in self.deployments]:
+        """Wait until nothing is left of these, and the memory of their weights is free: until their processes have ended."""
+        names = frozenset(deployments)
+        # Those of one that takes the name meanwhile are not meant.
+        leaving = [process for each, process in self.workers.processes.items() if deployment_of(each) in names]
+        for view in [self.deployments[each] for each in names if each in self.deployments]:
             await view.changes.until(partial(self.is_gone, view))
+        for process in leaving:
+            await process.gone.wait()
 
     def _cordons_changed(self) -> None:
         self.applications.wake()  # the proxies on drained nodes say so

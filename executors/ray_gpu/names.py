@@ -130,6 +130,11 @@ def code_prefix(namespace: str, deployment: str) -> bytes:
     return f"{namespace}/code/{len(deployment)}/{deployment}/".encode()
 
 
+def root_key(namespace: str, deployment: str, version: str) -> bytes:
+    """Which bytes the weights of one version are; lengths as for `code_key`."""
+    return f"{namespace}/root/{len(deployment)}/{deployment}/{version}".encode()
+
+
 def origin_key(namespace: str) -> bytes:
     """When the first controller's clock stood at 0, in seconds since 1970."""
     return f"{namespace}/origin".encode()

@@ -7,8 +7,9 @@
     await weights.drop()                                          # COLD
 
 `resident` is what a replica has, `moves` how bytes get from one place to another, `files`, `warm` and `device` (`cuda`,
-`stand_in`) the places, `contents` which weights these are, `layout` what lies where, `leases` how processes of a node share,
-`binding` how a module gets its parameters, and `errors` what went wrong and what that means for the replica.
+`stand_in`) the places, `contents` which weights these are, `roots` whether every byte of them is, `layout` what lies where,
+`leases` how processes of a node share, `binding` how a module gets its parameters, `unsaved` where buffers that no file has
+get their values, and `errors` what went wrong and what that means for the replica.
 """
 
 from executors.torch_weights.contents import declared_in
@@ -18,11 +19,13 @@ from executors.torch_weights.errors import (
     DevicePoisonedError,
     Fate,
     InvalidMemoryError,
+    MoreThanPlanned,
     NotHotError,
     OutOfDeviceMemory,
     OutOfHostMemory,
     OutOfMemoryError,
     StillHeldError,
+    UnknownBuffersError,
     WeightsChangedError,
     WeightsError,
     WeightsFileError,
@@ -31,11 +34,14 @@ from executors.torch_weights.errors import (
 )
 from executors.torch_weights.files import WeightsFiles, look_at
 from executors.torch_weights.resident import Moved, ResidentWeights
+from executors.torch_weights.roots import Agreement, LocalAgreement
 from executors.torch_weights.stand_in import StandIn
+from executors.torch_weights.unsaved import meta_parameters
 from executors.torch_weights.warm import WarmStore
 from rankcore.residency.levels import Level
 
 __all__ = [
+    "Agreement",
     "Cuda",
     "Device",
     "DeviceMemory",
@@ -43,6 +49,8 @@ __all__ = [
     "Fate",
     "InvalidMemoryError",
     "Level",
+    "LocalAgreement",
+    "MoreThanPlanned",
     "Moved",
     "NotHotError",
     "OutOfDeviceMemory",
@@ -51,6 +59,7 @@ __all__ = [
     "ResidentWeights",
     "StandIn",
     "StillHeldError",
+    "UnknownBuffersError",
     "WarmStore",
     "WeightsChangedError",
     "WeightsError",
@@ -60,4 +69,5 @@ __all__ = [
     "declared_in",
     "fate_of",
     "look_at",
+    "meta_parameters",
 ]

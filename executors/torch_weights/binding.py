@@ -4,19 +4,21 @@ Nothing is copied: `load_state_dict(assign=True)` puts the tensors in the place 
 several names (tied weights) need one name in the file, and stay one.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 
-from executors.torch_weights.errors import WeightsMismatchError
+from executors.torch_weights.errors import UnknownBuffersError, WeightsMismatchError
+from executors.torch_weights.unsaved import compute_unsaved, unsaved
 
 
 class BoundModule:
     """A module that weights come to and go from.
 
     It starts as it is: `unbind` gives up the parameters that it has. A module that was made on the meta device has none.
-    Buffers that are not saved with a module (`persistent=False`) keep the values that they have, and move along.
+    Buffers that are not saved with a module (`persistent=False`) keep the values that they have, and move along; `unsaved` says
+    where those on the meta device get theirs.
 
     Args:
         module: Any; its parameters and buffers are replaced by others of the same names.
@@ -29,10 +31,10 @@ class BoundModule:
         self._trained = {name: each.requires_grad for name, each in _saved(module).items()}
         self._parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
         self._dtypes = {name: each.dtype for name, each in _saved(module).items()}
-        self._unsaved = list(_unsaved(module))
-        lost = [name for name, _, _, value in self._unsaved if value.is_meta]
+        lost = compute_unsaved(module)
         if lost:
-            raise WeightsMismatchError(missing=lost)
+            raise UnknownBuffersError(lost)
+        self._unsaved = list(unsaved(module))
 
     def check(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Whether tensors of these names and shapes are what the module wants.
@@ -60,10 +62,10 @@ class BoundModule:
             tensor = next(tensors[name] for name in names if name in tensors)
             found |= dict.fromkeys(names, self._as_held(names[0], tensor))
         self.module.load_state_dict(found, strict=True, assign=True)
-        devices = {each.device for each in tensors.values()}
+        first = next((each.device for each in tensors.values()), None)
         for _, owner, name, value in self._unsaved:
             home = next((each.device for each in owner.parameters() if not each.is_meta), None)
-            owner.register_buffer(name, value.to(home or next(iter(devices), value.device)), persistent=False)
+            owner.register_buffer(name, value.to(home or first or value.device), persistent=False)
 
     def unbind(self) -> None:
         """Give all tensors up. Whoever calls the module now is told by torch that its tensors are meta tensors."""
@@ -95,11 +97,3 @@ def _names_by_tensor(module: nn.Module) -> list[list[str]]:
     for name, value in _saved(module).items():
         found.setdefault(id(value), []).append(name)
     return list(found.values())
-
-
-def _unsaved(module: nn.Module) -> Iterator[tuple[str, nn.Module, str, Tensor]]:
-    for prefix, owner in module.named_modules():
-        for name in sorted(owner._non_persistent_buffers_set):
-            value = getattr(owner, name)
-            if value is not None:
-                yield f"{prefix}.{name}".lstrip("."), owner, name, value

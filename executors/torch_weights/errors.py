@@ -5,9 +5,11 @@
         ├── WeightsFileError      a file of weights is not what it may be
         │   └── WeightsChangedError  it is not the one that was deployed
         ├── WeightsMismatchError  a module and a file do not go together
+        │   └── UnknownBuffersError  the file cannot have what the module has not computed
         ├── InvalidMemoryError    a size, a budget or a number of devices is not what it may be
         ├── OutOfMemoryError
         │   ├── OutOfDeviceMemory   a device has no room: the load failed, and what it took is free again
+        │   │   └── MoreThanPlanned   they take more there than a planner has planned
         │   └── OutOfHostMemory     the node's memory has no room: likewise
         ├── NotHotError           tensors were asked for that are not on a device
         ├── StillHeldError        user code keeps weights that are to leave the device
@@ -52,7 +54,10 @@ class WeightsChangedError(WeightsFileError):
         path: The file; of several the one that was changed last.
         expected: The contents when the model was deployed: bytes in all, and their digest.
         found: What they are now.
+        wrong_weights: It would fail on this node again, and perhaps not on another one.
     """
+
+    wrong_weights = True
 
     def __init__(self, path: str, expected: str, found: str) -> None:
         super().__init__(path, "contents", found, expected)
@@ -63,7 +68,8 @@ class WeightsChangedError(WeightsFileError):
     def __str__(self) -> str:
         return (
             f"{self.path}: the weights must be those that the model was deployed with ({self.expected}), found {self.found}: "
-            "deploy the model again to serve what is there now, on every node, or put the former file back"
+            "deploy the model again to serve what is there now, on every node, or put the former file back. Where to deploy it "
+            "changes nothing, since its time of change is that of before, delete it first"
         )
 
 
@@ -90,6 +96,21 @@ class WeightsMismatchError(WeightsError):
         parts = {"missing": self.missing, "unexpected": self.unexpected, "of another shape": shapes}
         told = "; ".join(f"{what}: {_some(names)}" for what, names in parts.items() if names)
         return f"the names and shapes in the file must be those of the module; {told}"
+
+
+class UnknownBuffersError(WeightsMismatchError):
+    """Buffers that are not saved have no values: the module was made on the meta device, where it has computed them."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(missing=names)
+        self.args = (tuple(names),)
+
+    def __str__(self) -> str:
+        return (
+            f"buffers that no file has (persistent=False) must have values, found none of {_some(self.missing)} on the meta "
+            "device: make the module within `executors.torch_weights.meta_parameters()` in place of torch.device('meta'), "
+            "where they are computed, or register them anew before its weights are loaded"
+        )
 
 
 def _some(names: Sequence[str], shown: int = 5) -> str:
@@ -130,6 +151,24 @@ class OutOfMemoryError(WeightsError):
 
 class OutOfDeviceMemory(OutOfMemoryError):
     """A device has no room."""
+
+
+class MoreThanPlanned(OutOfDeviceMemory):
+    """Weights take more on a device than was planned for them there. Nothing was loaded."""
+
+    def __init__(self, place: str, asked_bytes: int, planned_bytes: int, devices: int) -> None:
+        super().__init__(place, asked_bytes, planned_bytes, planned_bytes)
+        self.args = (place, asked_bytes, planned_bytes, devices)
+        self.devices = devices
+
+    def __str__(self) -> str:
+        told = f"weights of {self.asked_bytes:,} bytes on {self.place} must be at most the {self.free_bytes:,} planned there"
+        if self.devices == 1:
+            return f"{told}: deploy them without weight_bytes, or with as many as they take"
+        return (
+            f"{told}: tensors are not cut, and the fullest of {self.devices} GPUs has more than an equal part. Deploy them "
+            f"with Residency(gpus={self.devices}) and without weight_bytes, so that what the fullest takes is planned on each"
+        )
 
 
 class OutOfHostMemory(OutOfMemoryError):

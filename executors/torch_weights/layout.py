@@ -157,22 +157,23 @@ class Piece:
 
 
 def windows(block: Block, most: int) -> Iterator[tuple[int, int, list[Piece]]]:
-    """A block in windows of at most so many bytes: begin, end, and what of the files belongs there, in the order of reading."""
-    pieces = [
-        Piece(spec.file, spec.offset, offset, spec.nbytes)
-        for spec, offset in zip(block.tensors, block.offsets, strict=True)
-        if spec.nbytes
-    ]
-    pieces.reverse()
-    begin = 0
-    while begin < block.nbytes:
-        end = min(block.nbytes, begin + most)
-        inside = []
-        while pieces and pieces[-1].at < end:
-            each = pieces.pop()
-            taken = min(each.nbytes, end - each.at)
-            inside.append(Piece(each.file, each.offset, each.at - begin, taken))
-            if taken < each.nbytes:
-                pieces.append(Piece(each.file, each.offset + taken, each.at + taken, each.nbytes - taken))
-        yield begin, end, inside
-        begin = end
+    """A block in windows of at most so many bytes: begin, end, and what of the files belongs there, in the order of reading.
+
+    A tensor is cut at multiples of `most` from its own beginning, whatever lies beside it: a digest of a piece is the same in
+    every block.
+    """
+    begin, inside = 0, list[Piece]()
+    for spec, at in zip(block.tensors, block.offsets, strict=True):
+        for done in range(0, spec.nbytes, most):
+            start, nbytes = at + done, min(most, spec.nbytes - done)
+            if start + nbytes > begin + most:
+                yield from _filled(begin, start, most, inside)
+                begin, inside = start, []
+            inside.append(Piece(spec.file, spec.offset + done, start - begin, nbytes))
+    yield from _filled(begin, block.nbytes, most, inside)
+
+
+def _filled(begin: int, end: int, most: int, inside: list[Piece]) -> Iterator[tuple[int, int, list[Piece]]]:
+    """One window, and what is too much for it of the room behind its last piece, where there is nothing."""
+    for start in range(begin, end, most):
+        yield start, min(end, start + most), inside if start == begin else []

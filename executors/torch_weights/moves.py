@@ -18,6 +18,7 @@ from executors.torch_weights.files import OpenWeights, WeightsFiles
 from executors.torch_weights.layout import Block, Piece, Run, runs, windows
 from executors.torch_weights.pipeline import STAGINGS, Flight, Pipeline
 from executors.torch_weights.progress import Progress
+from executors.torch_weights.roots import Digests, Heard
 from executors.torch_weights.warm import WarmCopy, WarmStore, Write
 
 CHUNK_BYTES = 16 * 2**20
@@ -25,29 +26,42 @@ CHUNK_BYTES = 16 * 2**20
 
 
 def cold_to_hot(
-    files: WeightsFiles, blocks: Sequence[Block], devices: Sequence[Device], progress: Progress, spare_bytes: int = 0
+    files: WeightsFiles,
+    blocks: Sequence[Block],
+    devices: Sequence[Device],
+    progress: Progress,
+    spare_bytes: int = 0,
+    heard: Heard | None = None,
 ) -> list[DeviceBuffer]:
     """Read files to devices, a block each, without a copy in the host's memory.
+
+    Args:
+        heard: Is told the digests of what was read; None: nobody takes any.
 
     Raises:
         WeightsFileError, OutOfDeviceMemory, DevicePoisonedError, MoveCancelledError: Nothing was taken, or it is free again.
     """
     progress.begin(sum(block.nbytes for block in blocks))
+    digests = Digests() if heard is not None else None
     with _taken(blocks, devices, spare_bytes, progress) as buffers, files.open() as reader:
         reader.will_read()
         for block, buffer in zip(blocks, buffers, strict=True):
             with buffer.device.lane() as lane:
-                _stream(reader, block, buffer, lane, progress)
+                _stream(reader, block, buffer, lane, progress, digests)
         reader.check_unchanged()
+        if heard is not None and digests is not None:
+            heard(digests)
     return buffers
 
 
-def _stream(reader: OpenWeights, block: Block, buffer: DeviceBuffer, lane: Lane, progress: Progress) -> None:
+def _stream(
+    reader: OpenWeights, block: Block, buffer: DeviceBuffer, lane: Lane, progress: Progress, digests: Digests | None
+) -> None:
     with Pipeline(_stagings(block.nbytes, lane.staging)) as pipeline:
         for begin, end, pieces in windows(block, CHUNK_BYTES):
             staging = pipeline.take()
             then = partial(_upload_piece, pipeline, lane, buffer, begin, staging, end - begin, progress)
-            pipeline.work(partial(_read, reader, pieces, staging), then)
+            pipeline.work(partial(_read, reader, pieces, staging, digests), then)
         pipeline.finish()
 
 
@@ -62,9 +76,15 @@ def _upload_piece(
 
 
 def _read_and_write(
-    reader: OpenWeights, pieces: Iterable[Piece], staging: Tensor, write: Write, begin: int, nbytes: int
+    reader: OpenWeights,
+    pieces: Sequence[Piece],
+    staging: Tensor,
+    digests: Digests | None,
+    write: Write,
+    begin: int,
+    nbytes: int,
 ) -> None:
-    _read(reader, pieces, staging)
+    _read(reader, pieces, staging, digests)
     write(begin, staging[:nbytes])
 
 
@@ -82,7 +102,7 @@ def _stagings(nbytes: int, make: Callable[[int], Tensor]) -> list[Tensor]:
     return [make(min(CHUNK_BYTES, nbytes)) for _ in range(min(STAGINGS, -(-nbytes // CHUNK_BYTES)))]
 
 
-def _read(reader: OpenWeights, pieces: Iterable[Piece], staging: Tensor) -> None:
+def _read(reader: OpenWeights, pieces: Sequence[Piece], staging: Tensor, digests: Digests | None) -> None:
     """Fill a window: pieces that follow each other in a file are one read."""
     memory = staging.numpy().data
     file, offset, end, parts = -1, 0, 0, list[memoryview]()
@@ -96,10 +116,18 @@ def _read(reader: OpenWeights, pieces: Iterable[Piece], staging: Tensor) -> None
         end = piece.offset + piece.nbytes
     if parts:
         reader.read_into(file, offset, parts)
+    if digests is not None:
+        for piece in pieces:
+            digests.add(piece.file, piece.offset, memory[piece.at : piece.at + piece.nbytes])
 
 
-def cold_to_warm(files: WeightsFiles, whole: Block, store: WarmStore, key: str, progress: Progress) -> WarmCopy:
+def cold_to_warm(
+    files: WeightsFiles, whole: Block, store: WarmStore, key: str, progress: Progress, heard: Heard | None = None
+) -> WarmCopy:
     """Read files to the node's memory, or take the copy that is there.
+
+    Args:
+        heard: Is told the digests of what was read, if anything was; None: nobody takes any.
 
     Raises:
         WeightsFileError, OutOfHostMemory, MoveCancelledError: Nothing was taken, or it is free again.
@@ -108,14 +136,17 @@ def cold_to_warm(files: WeightsFiles, whole: Block, store: WarmStore, key: str, 
 
     def fill(write: Write) -> None:
         progress.again()
+        digests = Digests() if heard is not None else None
         with files.open() as reader, Pipeline(_stagings(whole.nbytes, _plain)) as pipeline:
             reader.will_read()
             for begin, end, pieces in windows(whole, CHUNK_BYTES):
                 staging = pipeline.take()
-                through = partial(_read_and_write, reader, pieces, staging, write, begin, end - begin)
+                through = partial(_read_and_write, reader, pieces, staging, digests, write, begin, end - begin)
                 pipeline.work(through, partial(_piece_is_done, pipeline, staging, end - begin, progress))
             pipeline.finish()
             reader.check_unchanged()
+        if heard is not None and digests is not None:
+            heard(digests)
 
     with _forgetting():
         copy = store.acquire(key, whole.nbytes, fill, progress)

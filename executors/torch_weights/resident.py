@@ -19,10 +19,11 @@ from torch import Tensor, nn
 from executors.torch_weights import moves
 from executors.torch_weights.binding import BoundModule
 from executors.torch_weights.device import Device, DeviceBuffer, DeviceMemory, check_bytes
-from executors.torch_weights.errors import InvalidMemoryError, NotHotError, StillHeldError
+from executors.torch_weights.errors import InvalidMemoryError, NotHotError, StillHeldError, WeightsChangedError
 from executors.torch_weights.files import WeightsFiles, look_at
 from executors.torch_weights.layout import Block, block_of, placed, split
 from executors.torch_weights.progress import Listener, Progress
+from executors.torch_weights.roots import Agreement, Digests
 from executors.torch_weights.warm import WarmCopy, WarmStore
 from rankcore.residency.levels import Level
 
@@ -79,6 +80,7 @@ class ResidentWeights:
             copy takes host memory all the time.
         shared: Replicas with the same files have one warm copy between them.
         expected: The contents that the files must have (`declared_in` of a model's version), at each load; None: any.
+        agreed: On what, to the last byte, all who serve that version agree (`roots`); None: no digests are taken.
 
     Raises:
         WeightsChangedError: The files are not those that were declared.
@@ -99,6 +101,7 @@ class ResidentWeights:
         keep_warm: bool = False,
         shared: bool = True,
         expected: str | None = None,
+        agreed: Agreement | None = None,
     ) -> None:
         if not devices:
             raise InvalidMemoryError("the number of devices", 0, "at least 1")
@@ -108,6 +111,8 @@ class ResidentWeights:
         if expected is not None and type(expected) is not str:
             raise InvalidMemoryError("expected", expected, "the contents that were declared, or None")
         self._expected = expected
+        self._agreed = agreed
+        self._root: str | None = None
         self._devices = tuple(devices)
         self._store = store
         self._placement = placement
@@ -238,7 +243,7 @@ class ResidentWeights:
         copy = self._held.copy
         if copy is None:
             self._look_again()
-            copy = self._store.find(self._key(), self._whole.nbytes)
+            copy = self._found()
             if copy is not None:
                 self._copied(copy)
         try:
@@ -256,13 +261,14 @@ class ResidentWeights:
 
     def _loaded(self, copy: WarmCopy | None, progress: Progress) -> list[DeviceBuffer]:
         if copy is None:
-            return moves.cold_to_hot(self._files, self._blocks, self._devices, progress, self._spare_bytes)
+            return moves.cold_to_hot(self._files, self._blocks, self._devices, progress, self._spare_bytes, self._heard())
         return moves.warm_to_hot(copy, self._whole, self._blocks, self._devices, progress, self._spare_bytes)
 
     def _to_warm(self, progress: Progress) -> None:
         if self._level is Level.COLD:
             self._look_again()
-            self._held.copy = self._copied(moves.cold_to_warm(self._files, self._whole, self._store, self._key(), progress))
+            made = moves.cold_to_warm(self._files, self._whole, self._store, self._key(), progress, self._heard())
+            self._held.copy = self._copied(made)
             return
         kept = self._held.copy
         copy = kept or self._copied(self._saved(progress))
@@ -307,8 +313,32 @@ class ResidentWeights:
             self._lay_out(before)
             raise
 
+    def _found(self) -> WarmCopy | None:
+        if self._agreed is not None and self._agreed_root() is None:
+            return None
+        return self._store.find(self._key(), self._whole.nbytes)
+
     def _key(self) -> str:
-        return self._files.identity + self._private
+        if self._agreed is None:
+            return self._files.identity + self._private
+        # What nobody has read yet is nobody else's.
+        return (self._agreed_root() or f"{self._files.identity}-{os.getpid()}-{id(self):x}") + self._private
+
+    def _agreed_root(self) -> str | None:
+        if self._root is None and self._agreed is not None:
+            self._root = self._agreed.root()
+        return self._root
+
+    def _heard(self) -> Callable[[Digests], None] | None:
+        return self._settle if self._agreed is not None else None
+
+    def _settle(self, digests: Digests) -> None:
+        """What was read is what all agree on, or is not used."""
+        assert self._agreed is not None, "nobody takes digests"
+        found = digests.root(self._files.tensors, moves.CHUNK_BYTES)
+        self._root = self._agreed.settle(found)
+        if found != self._root:
+            raise WeightsChangedError(str(self._path), f"root {self._root}", f"root {found}")
 
     def _give_out(self) -> None:
         """Make tensors of the blocks, and parameters of the tensors."""

@@ -207,4 +207,20 @@ TENURES_AND_DEMAND = (
         "    if replica is None or replica.running is not ran.command:\n",
         "    if replica is None:\n",
     ),
+    Mutant(
+        "the-last-node-that-refuses-is-avoided-too",
+        "T7",
+        "where every node has other weights than a version, nothing of it is ever tried again",
+        "rankcore/cluster/refusals.py",
+        "    kept = tuple(sorted(refused)) if elsewhere else ()\n",
+        "    kept = tuple(sorted(refused))\n",
+    ),
+    Mutant(
+        "who-avoids-a-node-does-so-for-ever",
+        "T7",
+        "a node that has gone leaves those that were avoided avoided",
+        "rankcore/cluster/step.py",
+        "    adoption.on_node_lost(draft, event)\n    refusals.forget(draft)\n",
+        "    adoption.on_node_lost(draft, event)\n",
+    ),
 )

@@ -275,6 +275,6 @@ def _spec_of(draft: ClusterDraft, report: WorkerReported) -> ModelSpec:
     deployment = deployment_of(report.worker_id)
     entry = draft.find(deployment)
     if entry is not None and entry.spec.residency is not None:
-        return replace(tenures.spec_of(entry.spec.deployment, entry, entry.ranks.spec.version), model=model)
+        return replace(tenures.spec_of(draft, entry, entry.ranks.spec.version), model=model)
     held = sum(report.gpu_bytes) or report.cpu_bytes  # 6
     return ModelSpec(model=model, weight_bytes=max(1, held), dedicated=True)

@@ -137,6 +137,8 @@ def _change(draft: ClusterDraft, entry: Entry, spec: EntrySpec, prefix: str | No
         entry, spec=spec, target=target, scaler=scaler, route_prefix=prefix, is_ingress=is_ingress, residency=residency
     )
     draft.put(deployment, changed)
+    if residency is not None:
+        draft.unbalanced[deployment] = None  # of a version that is replaced no copy stays
     ranks_spec = targets.in_force(spec, target)
     nodes.follow_spec(draft, deployment, ranks_spec)
     if ranks_spec != entry.ranks.spec:

@@ -285,11 +285,16 @@ class MoveFinished:
 
 @attrs.frozen(kw_only=True)
 class MoveFailed:
-    """A load failed, and it is off the GPUs again, a copy where it was; or any other did, and nothing is left but the file."""
+    """A load failed, and it is off the GPUs again, a copy where it was; or any other did, and nothing is left but the file.
+
+    Attributes:
+        wrong_weights: What is on that node are not the weights of this version: it would fail there again.
+    """
 
     worker_id: WorkerId = attrs.field(validator=_id)
     move: int = attrs.field(validator=_number)
     reason: str = attrs.field(default="", validator=_text)
+    wrong_weights: bool = attrs.field(default=False, validator=_flag)
     at: float = attrs.field(validator=_moment)
 
 

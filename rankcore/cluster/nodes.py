@@ -63,6 +63,12 @@ def on_node_joined(draft: ClusterDraft, event: NodeJoined) -> None:
         tell_capacity(draft, deployment, event.node_id)
 
 
+def memory_of(draft: ClusterDraft, node_id: NodeId) -> object:
+    """What of a node may be planned for weights, whenever it was told."""
+    memory = draft.nodes.get(node_id, NodeOffer()).memory
+    return memory and (memory.gpu_bytes, memory.cpu_bytes, memory.labels)
+
+
 def on_node_lost(draft: ClusterDraft, event: NodeLost) -> None:
     """A node is gone: told to those who had replicas there, and those whose placement follows nodes."""
     known = draft.nodes.get(event.node_id, NodeOffer())

@@ -241,6 +241,7 @@ class Weights(Struct, frozen=True, gc=False):
         progress: How much of a load has come, by worker.
         demands: Who waits for deployments with residency.
         placing: Whether anything is placed: not after the planner has failed too often.
+        refused: Nodes that have other weights than a version, by what the planner calls that (`refusals`).
     """
 
     planner: ResidencyState = open_residency()
@@ -251,6 +252,7 @@ class Weights(Struct, frozen=True, gc=False):
     progress: PMap[WorkerId, float] = EMPTY
     demands: Demands = Demands()
     placing: bool = True
+    refused: PMap[str, tuple[NodeId, ...]] = EMPTY
 
 
 class Reporter(Struct, frozen=True, gc=False):

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from rankcore.autoscaling.reports import HandleReport, ReplicaReport
-from rankcore.cluster import adoption, apply, demand, nodes, planner, ranking, room, scaling, tenures, workers
+from rankcore.cluster import adoption, apply, demand, nodes, planner, ranking, refusals, room, scaling, tenures, workers
 from rankcore.cluster.commands import CarryOut
 from rankcore.cluster.conclude import conclude, on_record_saved
 from rankcore.cluster.draft import ClusterDraft, RankStep
@@ -210,13 +210,22 @@ def _on_answered(draft: ClusterDraft, event: PolicyAnswered) -> None:
 
 
 def _on_node_joined(draft: ClusterDraft, event: NodeJoined) -> None:
+    before = nodes.memory_of(draft, event.node_id)
     nodes.on_node_joined(draft, event)
     adoption.on_node_joined(draft, event.node_id)
+    if nodes.memory_of(draft, event.node_id) != before:
+        refusals.forget(draft)
 
 
 def _on_node_lost(draft: ClusterDraft, event: NodeLost) -> None:
     nodes.on_node_lost(draft, event)
     adoption.on_node_lost(draft, event)
+    refusals.forget(draft)
+
+
+def _on_memory_measured(draft: ClusterDraft, event: MemoryMeasured) -> None:
+    adoption.on_memory_measured(draft, event)
+    refusals.forget(draft)
 
 
 def _on_load_reported(draft: ClusterDraft, event: LoadReported) -> None:
@@ -279,7 +288,7 @@ _HANDLERS: dict[type[Any], Any] = {
     WorkerLost: workers.on_worker_lost,
     WorkerReported: workers.on_worker_reported,
     EvictRequested: apply.on_evict,
-    MemoryMeasured: adoption.on_memory_measured,
+    MemoryMeasured: _on_memory_measured,
     UsageReported: workers.on_usage_reported,
     ClockAdvanced: _on_clock_advanced,
 }

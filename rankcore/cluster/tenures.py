@@ -160,17 +160,20 @@ def release(entry: Entry, worker_id: WorkerId, at: float) -> EvictRequested:
     return EvictRequested(replica_id=worker_id, keep=keep, at=at)
 
 
-def spec_of(deployment: DeploymentId, entry: Entry, version: str) -> ModelSpec:
+def spec_of(draft: ClusterDraft, entry: Entry, version: str) -> ModelSpec:
     """What the planner is told of a version."""
-    assert entry.spec.residency is not None, f"{deployment} has no residency"
-    return model_of(entry.spec.residency, deployment, version, dedicated=bool(entry.frozen))
+    deployment, residency = entry.spec.deployment, entry.spec.residency
+    assert residency is not None, f"{deployment} has no residency"
+    spec = model_of(residency, deployment, version, dedicated=bool(entry.frozen))
+    avoids = draft.weights.refused.get(spec.model, ())
+    return replace(spec, avoids=avoids) if avoids else spec
 
 
 def dedicate(draft: ClusterDraft, entry: Entry) -> None:
     """Nobody is displaced of a deployment about which nothing is decided any more (P6)."""
     planner = draft.weights.planner
     for version in entry.residency.versions if entry.residency is not None else ():
-        spec = spec_of(entry.spec.deployment, entry, version)
+        spec = spec_of(draft, entry, version)
         if spec.model in planner.models:
             wanted = Wanted(spec=spec, replicas=planner.target(spec.model))
             draft.worklist.add(PLANNER, DeployRequested(wanted=(wanted,), at=draft.clock))
@@ -198,7 +201,7 @@ def _heir(draft: ClusterDraft, vacancy: Vacancy, promised: dict[str, int]) -> Mo
         leaver = planner.replicas.get(vacancy.news.replica_id)
         leaves = leaver is not None and leaver.model == model and leaver.phase is Phase.SERVING
         if _needed(entry.residency, planner, model, version) > planner.target(model) - leaves + promised.get(model, 0):
-            return spec_of(vacancy.deployment, entry, version)
+            return spec_of(draft, entry, version)
     return None
 
 
@@ -280,7 +283,7 @@ def _balance_version(draft: ClusterDraft, deployment: DeploymentId, entry: Entry
     needed, wanted = _needed(residency, planner, model, version), planner.target(model)
     expected = to_be_adopted(draft.weights, residency, model)
     if needed - expected > wanted:
-        asked = Wanted(spec=spec_of(deployment, entry, version), replicas=needed - expected)
+        asked = Wanted(spec=spec_of(draft, entry, version), replicas=needed - expected)
         draft.worklist.add(PLANNER, DeployRequested(wanted=(asked,), at=draft.clock))
     elif needed < wanted:
         for worker_id in surplus(planner, residency, model)[: wanted - needed]:

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from rankcore.cluster import adoption, demand, tenures
+from rankcore.cluster import adoption, demand, refusals, tenures
 from rankcore.cluster.draft import ClusterDraft, Vacancy
 from rankcore.cluster.events import MoveFailed, MoveFinished, MoveProgressed, WorkerLost, WorkerReported
 from rankcore.cluster.names import DeploymentId
@@ -52,6 +52,8 @@ def on_move_failed(draft: ClusterDraft, event: MoveFailed) -> None:
     if record.phase is Phase.LOADING:
         draft.weights = _without_progress(draft, worker_id)
         draft.worklist.add(PLANNER, LoadFailed(replica_id=worker_id, move=move, reason=event.reason, at=at))
+        if event.wrong_weights and record.node_id is not None:
+            refusals.refuse(draft, record.model, record.node_id)
         _load_failed(draft, worker_id, event.reason)
         return
     _has_left(draft, record, OffloadFailed(replica_id=worker_id, move=move, reason=event.reason, at=at))

@@ -126,6 +126,7 @@ class Ledger:
         if old is None or old == spec:
             return
         self.queue.respecify(self.records(spec.model, Group.WAITING), spec, self.asked[spec.model])
+        self.roomier |= {each: None for each in old.avoids if each in self.nodes and each not in spec.avoids}
         for record in self.records(spec.model, Group.SERVING):
             self.roster.ripen(record.replica_id, ripe_at(record, old), ripe_at(record, spec), self.clock)
             assert record.node_id is not None

@@ -30,8 +30,9 @@ def need_of(ledger: Ledger, model: str, size_bytes: int = 0) -> Need:
     labels = spec.node_labels.items()
     shapes = tuple(shape for shape in ledger.shapes() if labels <= dict(labels_of(shape)).items())
     taken = ledger.records(model, Group.PLACED) if spec.spread else ()
-    excluded = frozenset(other.node_id for other in taken if other.node_id is not None)
-    return Need(spec, max(spec.total_bytes, size_bytes), ledger.asked[model], shapes, excluded)
+    excluded = {other.node_id for other in taken if other.node_id is not None}
+    excluded.update(each for each in spec.avoids if each in ledger.nodes)
+    return Need(spec, max(spec.total_bytes, size_bytes), ledger.asked[model], shapes, frozenset(excluded))
 
 
 def place(ledger: Ledger, record: Resident, *, first: Place | None = None, among: Iterable[NodeId] | None = None) -> bool:

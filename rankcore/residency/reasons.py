@@ -18,6 +18,7 @@ SHOWN_MAX = 20
 NO_LABELS = "it lacks the labels that are asked for"
 TOO_SMALL = "its GPUs are too small or too few"
 SPREAD = "a replica of this model is there"
+AVOIDED = "what it has of this model could not be loaded"
 OVERFULL = "it holds less than it said, and those who leave for that have not left"
 TOO_LITTLE = "too little is free, and too little may be displaced"
 
@@ -52,7 +53,7 @@ def _why(ledger: Ledger, need: Need, node_id: NodeId) -> str:
     if missing:
         return f"it is not labelled {', '.join(missing)}"
     if node_id in need.excluded:
-        return SPREAD
+        return _why_excluded(need, node_id)
     degree = degree_on(node, need.spec.gpus, need.total_bytes)
     if degree is None:
         largest = max([gpu.real_bytes for gpu in node.gpus], default=0)
@@ -76,11 +77,15 @@ def _others(ledger: Ledger, need: Need, shown: list[NodeId]) -> tuple[ReasonCoun
         reason = _why_shape(need, ledger.room.shown[node_id].shape)
         if reason == TOO_LITTLE:
             counts[reason] -= 1
-            counts[SPREAD] += 1
+            counts[_why_excluded(need, node_id)] += 1
     for node_id in shown:
         reason = _why_shape(need, ledger.room.shown[node_id].shape)
-        counts[SPREAD if reason == TOO_LITTLE and node_id in need.excluded else reason] -= 1
+        counts[_why_excluded(need, node_id) if reason == TOO_LITTLE and node_id in need.excluded else reason] -= 1
     return tuple(ReasonCount(reason, count) for reason, count in sorted(counts.items()) if count)
+
+
+def _why_excluded(need: Need, node_id: NodeId) -> str:
+    return AVOIDED if node_id in need.spec.avoids else SPREAD
 
 
 def _why_shape(need: Need, shape: Shape) -> str:

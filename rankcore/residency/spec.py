@@ -8,6 +8,7 @@ from msgspec.structs import force_setattr
 from rankcore import checks
 from rankcore.errors import FieldError, InvalidSpecError
 from rankcore.frozen import FrozenDict
+from rankcore.values import NodeId
 
 BYTES_MAX = 2**53
 """Of one size: integers up to here are exact in every JSON reader."""
@@ -34,6 +35,7 @@ class ModelSpec(Struct, frozen=True, kw_only=True, gc=False):
         keeps_copy: Whether a copy in CPU memory stays where the model leaves the GPUs.
         idle_to_warm_s: A replica that was not used for so long leaves the GPUs; None: never.
         idle_to_cold_s: A copy in CPU memory that was not used for so long is dropped; None: never.
+        avoids: Nodes that will not do, whatever is free there.
 
     Raises:
         InvalidSpecError: Names the field, what was found and what is allowed.
@@ -51,6 +53,7 @@ class ModelSpec(Struct, frozen=True, kw_only=True, gc=False):
     keeps_copy: bool = True
     idle_to_warm_s: float | None = None
     idle_to_cold_s: float | None = None
+    avoids: tuple[NodeId, ...] = ()
 
     def __post_init__(self) -> None:
         checks.identifier(InvalidSpecError, "ModelSpec.model", self.model)
@@ -68,6 +71,8 @@ class ModelSpec(Struct, frozen=True, kw_only=True, gc=False):
         for name in ("idle_to_warm_s", "idle_to_cold_s"):
             if getattr(self, name) is not None:
                 checks.seconds(InvalidSpecError, f"ModelSpec.{name}", getattr(self, name), above=0.0)
+        for node_id in self.avoids:
+            checks.identifier(InvalidSpecError, "ModelSpec.avoids", node_id)
         force_setattr(self, "node_labels", frozen_labels(InvalidSpecError, "ModelSpec.node_labels", self.node_labels))
 
     @property

@@ -150,3 +150,35 @@ def test_a_device_side_assert_poisons_the_process_and_no_other(tmp_path, large):
     assert (done.returncode, done.stdout) == (3, "poisoned\n"), done.stderr
     asyncio.run(large.from_cache())
     assert torch.equal(large.tensors["layers.1"].cpu(), LARGE["layers.1"])
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_a_model_that_no_one_gpu_holds_computes_on_two():
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(ROOT / "examples" / "uneven_over_two_gpus.py")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("HOT on 2 devices") == 3
+
+
+def test_a_model_of_transformers_says_the_same_after_every_move(tmp_path):
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install transformers")
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 128, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4}
+    config = transformers.LlamaConfig(**sizes, tie_word_embeddings=True, initializer_range=0.4)
+    transformers.LlamaForCausalLM(config).save_pretrained(tmp_path)
+    asked = torch.tensor([[1, 2, 3, 4]], device="cuda:0")
+    whole = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, local_files_only=True).to("cuda:0").eval()
+    right = whole.generate(asked, max_new_tokens=16, do_sample=False).tolist()
+    with torch.device("meta"):
+        module = transformers.AutoModelForCausalLM.from_config(config).eval()
+    weights = ResidentWeights(tmp_path, [Cuda(0)], WarmStore(tmp_path), module=module)
+
+    async def around():
+        for move in (weights.from_cache, weights.to_cache, weights.from_cache, weights.drop, weights.from_cache):
+            await move()
+            if weights.level is Level.HOT:
+                assert module.generate(asked, max_new_tokens=16, do_sample=False).tolist() == right
+        await weights.aclose()
+
+    asyncio.run(around())

@@ -546,3 +546,13 @@ def test_residency_is_not_taken_away_from_a_deployment_that_there_is() -> None:
     cluster = cluster_with(entry("a/x", 1, residency=SMALL))
     with pytest.raises(InvalidEventError, match="delete the deployment first"):
         cluster.apply(application(entry("a/x", 1)))
+
+
+def test_of_a_version_that_is_replaced_while_nobody_calls_no_copy_stays() -> None:
+    cluster = cluster_with(entry("a/x", 1, residency=SMALL))
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=0, at=1.0))
+    cluster.apply(application(entry("a/x", 0, residency=SMALL)))
+    assert cluster.phases() == {"a/x@1#1.0": "RESTING"}, "the same again changes nothing"
+    cluster.apply(application(entry("a/x", 0, residency=SMALL, version="2")))
+    assert cluster.phases() == {}
+    assert cluster.state.deployments["a/x"].residency.versions == ()

@@ -16,9 +16,10 @@ from executors.inproc import InprocCluster, begin_again
 from executors.ray_gpu.errors import DeadlineError, OverloadedError, ReplicaGoneError, UnavailableError
 from executors.ray_gpu.messages import CallStatus
 from rankcore.autoscaling import AutoscalingSpec
-from rankcore.cluster import cluster_step, recover_cluster
+from rankcore.cluster import cluster_step, recover_cluster, refusals
 from rankcore.cluster.commands import KillWorker, MoveWeights, QueryWorker
 from rankcore.cluster.events import ApplyRequested, ChangeRequested, DeletionRequested, MoveFailed, NodeJoined, WorkerLost
+from rankcore.cluster.residency import deployment_of
 from rankcore.commands import KillReplica, QueryReplica, StartReplica
 from rankcore.errors import InvalidSpecError, PlannerFailedError, UnknownDeploymentError
 from rankcore.events import NodeLost, ReplicaMissing, ReplicaStopped
@@ -88,6 +89,21 @@ def test_a_load_that_fails_for_good_is_an_error_with_the_reason():
                 await cluster.call("a", 1)
 
     run(main, entry("s/a", 50, max_start_failures=1))
+
+
+@pytest.mark.parametrize("wrong", [True, False])
+def test_that_a_node_has_other_weights_is_told_to_the_machine(monkeypatch, wrong):
+    refused = []
+    monkeypatch.setattr(refusals, "refuse", lambda draft, model, node_id: refused.append(deployment_of(model)))
+
+    async def main(cluster: InprocCluster, weights: Weights) -> None:
+        weights.fails["load s/a"] = error = OSError("others")
+        error.wrong_weights = wrong
+        with pytest.raises(UnavailableError, match="others"):
+            await cluster.call("a", 1)
+
+    run(main, entry("s/a", 50, max_start_failures=1))
+    assert refused == ["s/a"] * wrong
 
 
 def test_a_load_that_fails_is_tried_again():

@@ -234,7 +234,7 @@ async def test_a_deletion_ends_the_worker_and_gives_its_memory_back(actors, monk
     await controller.deploy((cold(target_replicas=1),), False)
     await until(lambda: routed(controller))
     await controller.delete((M,))
-    await until(lambda: not controller._cluster.workers.processes)
+    assert not controller._cluster.workers.processes
     (actor,) = actors.values()
     assert (actor.dead.is_set(), actor.level) == (True, Level.COLD)
 
@@ -280,6 +280,35 @@ async def test_a_deletion_ends_a_worker_that_has_a_copy_too(actors, monkeypatch)
     await controller.delete((M,))
     await controller.delete((OTHER,))
     await until(lambda: not controller._cluster.workers.processes)
+
+
+@scenario
+async def test_a_deletion_is_over_once_the_memory_of_copies_is_free_too(actors, monkeypatch):
+    controller = await a_controller()
+    await controller.deploy((cold(),), False)
+    await called(controller)
+    await until(lambda: routed(controller))
+    await called(controller, waiting=0)
+    await controller.evict("m", "WARM")
+    (actor,) = actors.values()
+    await until(lambda: actor.level is Level.WARM)
+    ended = asyncio.Event()
+
+    async def reaped(*place):
+        await ended.wait()
+
+    monkeypatch.setattr(controller._cluster.workers._reaper, "gone", reaped)
+    deletion = asyncio.ensure_future(controller.delete((M,)))
+    await until(lambda: actor.dead.is_set() and M not in controller._cluster.deployments)
+    again = asyncio.ensure_future(controller.delete((M,)))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not deletion.done()
+    assert not again.done()
+    ended.set()
+    await deletion
+    await again
+    assert not controller._cluster.workers.processes
 
 
 @scenario

@@ -22,7 +22,7 @@ from executors.ray_gpu.worker.options import DeviceKind, MemoryOptions
 from executors.ray_gpu.worker.places import NodeMemory, Places
 from executors.ray_gpu.worker.weights import HeldWeights
 from executors.ray_gpu.world import NodeInfo
-from executors.torch_weights import Level, WeightsChangedError, look_at
+from executors.torch_weights import Level, MoreThanPlanned, WeightsChangedError, look_at
 from executors.torch_weights.contents import declared_in
 
 WAIT_S = 60.0
@@ -85,6 +85,10 @@ def test_the_next_move_breaks_off_the_one_that_is_under_way_and_begins_once_that
     [
         (BusyError("3 calls"), MoveEnded(1, "3 calls", busy=True)),
         (OSError("no such file"), MoveEnded(1, "OSError: no such file")),
+        (
+            WeightsChangedError("m", "a", "b"),
+            MoveEnded(1, f"WeightsChangedError: {WeightsChangedError('m', 'a', 'b')}", wrong_weights=True),
+        ),
         (RuntimeError("CUDA error: device-side assert triggered"), "poisoned"),
     ],
 )
@@ -245,3 +249,20 @@ def test_warm_weights_become_hot_with_what_they_were_whatever_their_file_has_bec
         return found
 
     assert asyncio.run(moved()) == 256.0
+
+
+@pytest.mark.parametrize(
+    ("gpus", "planned", "remedy"),
+    [
+        ((0,), (1024,), "without weight_bytes, or with as many"),
+        ((0, 1), (768, 768), r"Residency\(gpus=2\) and without weight_bytes"),
+    ],
+)
+def test_weights_that_take_more_than_was_planned_are_a_failed_load_that_says_how_to_plan_them(tmp_path, gpus, planned, remedy):
+    file = tmp_path / "w.safetensors"
+    save_file({"w.0": torch.ones(256), "w.1": torch.ones(64), "w.2": torch.ones(64)}, file)
+    places = Places(MemoryOptions(device="cpu"), "test", uuid.uuid4().hex, NodeMemory((2**20, 2**20), 2**20))
+    held = HeldWeights(str(file), None, places)
+    with pytest.raises(MoreThanPlanned, match=remedy):
+        asyncio.run(held.load(SimpleNamespace(), gpus, planned, lambda done, total: None))
+    assert held.level is Level.COLD

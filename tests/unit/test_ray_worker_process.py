@@ -108,6 +108,14 @@ async def test_a_load_from_disk_that_fails_ends_its_process_before_it_is_answere
 
 
 @scenario
+async def test_that_a_node_has_other_weights_is_told_with_the_failure(here):
+    here.actor.fails["load_to_gpu"] = MoveEnded(7, "others", wrong_weights=True)
+    here.start()
+    await until(lambda: here.news())
+    assert (here.news(), here.told[-1].wrong_weights) == ([("MoveFailed", 7)], True)
+
+
+@scenario
 async def test_a_load_that_poisons_its_gpu_is_a_worker_lost(here):
     here.actor.fails["load_to_gpu"] = MoveEnded(7, "device-side assert", poisoned=True)
     here.start()

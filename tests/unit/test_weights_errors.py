@@ -10,6 +10,7 @@ from executors.torch_weights import (
     DevicePoisonedError,
     Fate,
     InvalidMemoryError,
+    MoreThanPlanned,
     OutOfDeviceMemory,
     OutOfHostMemory,
     StillHeldError,
@@ -99,6 +100,7 @@ def test_causes_in_a_circle_end():
     "error",
     [
         OutOfDeviceMemory("cuda:0", 2, 1, 3),
+        MoreThanPlanned("GPU 0", 2, 1, 2),
         WeightsFileError("m", "size", 3, "at least 8"),
         WeightsMismatchError(["a"], [], [("b", (1,), (2,))]),
         StillHeldError("cuda:0", ["a"]),

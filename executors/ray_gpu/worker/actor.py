@@ -24,6 +24,7 @@ from executors.ray_gpu.replica import FencedError, admitted_code
 from executors.ray_gpu.requests.frames import replica_meant
 from executors.ray_gpu.requests.packing import Arguments
 from executors.ray_gpu.requests.server import CANCEL_S
+from executors.ray_gpu.worker.agreed_root import AgreedRoot
 from executors.ray_gpu.worker.messages import Leave, Load, MoveEnded, Progressed, WorkerReport
 from executors.ray_gpu.worker.move_sequence import MoveSequence
 from executors.ray_gpu.worker.places import Places
@@ -72,7 +73,7 @@ class WorkerActor:
         self._version = version
         self._worker = Worker(worker_id, places.node_id, epoch)
         self._moves = MoveSequence(worker_id)
-        self._weights = HeldWeights(weights, expected, places)
+        self._weights = HeldWeights(weights, expected, places, AgreedRoot(namespace, deployment, version))
         self._tenure: Tenure | None = None
         self._former: Tenure | None = None  # callers by actor calls fetch their last answers of it
         self._limit: tuple[tuple[int, int], int] | None = None

@@ -69,6 +69,7 @@ class MoveEnded:
         poisoned: The process can use its GPU no more.
         busy: It was to be made only where no call is under way, and one is: nothing has changed. A `Leave` that has failed
             otherwise leaves a process that has to end.
+        wrong_weights: It was a load, and what is on its node are not the weights of its version.
     """
 
     move: int
@@ -76,6 +77,7 @@ class MoveEnded:
     gpu_bytes: tuple[int, ...] = ()
     poisoned: bool = False
     busy: bool = False
+    wrong_weights: bool = False
 
 
 @across_releases

@@ -5,7 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from executors.ray_gpu.worker.messages import MoveEnded, Progressed
-from executors.torch_weights import Fate, fate_of
+from executors.torch_weights import Fate, WeightsChangedError, fate_of
 
 LOG = logging.getLogger(__name__)
 
@@ -97,7 +97,8 @@ class MoveSequence:
             return MoveEnded(move, str(error), busy=True)
         except Exception as error:
             LOG.warning("%s: move %d failed", self._name, move, exc_info=True)
-            return MoveEnded(move, in_words(error), poisoned=fate_of(error) is Fate.POISONED)
+            poisoned, wrong = fate_of(error) is Fate.POISONED, isinstance(error, WeightsChangedError)
+            return MoveEnded(move, in_words(error), poisoned=poisoned, wrong_weights=wrong)
 
 
 def in_words(error: Exception) -> str:

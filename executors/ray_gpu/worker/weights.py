@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from executors.ray_gpu.worker.places import Places
-from executors.torch_weights import Level, OutOfDeviceMemory, ResidentWeights
+from executors.torch_weights import Agreement, Level, MoreThanPlanned, ResidentWeights
 from executors.torch_weights.progress import Listener
 
 
@@ -15,16 +15,18 @@ class HeldWeights:
         path: Of a safetensors file, or of a folder or index of several.
         expected: The contents that it must have; None: any.
         places: The memory of this node.
+        agreed: What all who serve their version agree on.
 
     Attributes:
         gpus: Where they are, or were at last.
     """
 
-    def __init__(self, path: str, expected: str | None, places: Places) -> None:
+    def __init__(self, path: str, expected: str | None, places: Places, agreed: Agreement | None = None) -> None:
         self.gpus: tuple[int, ...] = ()
         self._path = path
         self._expected = expected
         self._places = places
+        self._agreed = agreed
         self._resident: ResidentWeights | None = None
         self._module: Any = None
 
@@ -52,7 +54,8 @@ class HeldWeights:
         """Bring them to these GPUs, and give them to the user's object.
 
         Raises:
-            OutOfDeviceMemory: They take more than is allowed on a GPU, or than it has.
+            MoreThanPlanned: They take more than is allowed on a GPU.
+            OutOfDeviceMemory: They take more than it has.
             WeightsError: They cannot be had, or the object cannot have them.
         """
         module = getattr(user, "module", None)
@@ -61,7 +64,7 @@ class HeldWeights:
             fresh = await asyncio.to_thread(self._look_at, gpus, module)
         for number, taken, granted in zip(gpus, fresh.device_bytes, gpu_bytes, strict=True):
             if taken > granted:
-                raise OutOfDeviceMemory(f"GPU {number}", taken, granted, granted)
+                raise MoreThanPlanned(f"GPU {number}", taken, granted, len(gpus))
         await fresh.from_cache(listener)
         self._resident, self.gpus, self._module = fresh, gpus, module
         if former is not None and former is not fresh:
@@ -86,4 +89,4 @@ class HeldWeights:
         """In their files, for these GPUs. A copy in memory is found by whoever has the same files."""
         devices = [self._places.device(number) for number in gpus]
         store = self._places.warm_store()
-        return ResidentWeights(self._path, devices, store, module=module, expected=self._expected)
+        return ResidentWeights(self._path, devices, store, module=module, expected=self._expected, agreed=self._agreed)

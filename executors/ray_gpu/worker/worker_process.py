@@ -46,6 +46,7 @@ class EndedByMove:
     """Why a process ends with its newest move; None: that has done what it should."""
 
     failed_because: str | None
+    wrong_weights: bool = False
 
 
 class WorkerListener(Protocol):
@@ -181,7 +182,7 @@ class WorkerProcess:
         if self._is_replaced:
             return
         if self._ends is not None and self._lost_because is None:  # 4
-            self._answer(self._move, self._ends.failed_because)
+            self._answer(self._move, self._ends.failed_because, self._ends.wrong_weights)
         else:
             because = self._lost_because or because
             self._listener.tell(
@@ -226,9 +227,9 @@ class WorkerProcess:
         elif word.poisoned:
             self.kill(word.failed_because or "it can use its GPU no more")
         elif word.failed_because is not None and from_disk:
-            self._end_with_move(word.failed_because)
+            self._end_with_move(word)
         else:
-            self._answer(move.move, word.failed_because)
+            self._answer(move.move, word.failed_because, word.wrong_weights)
 
     async def _leave(self, move: Leave) -> None:
         actor = await self.actor
@@ -236,7 +237,7 @@ class WorkerProcess:
         if move.move != self._move:
             return  # 3
         if not ended.busy and (ended.failed_because is not None or not move.keep_copy):
-            self._end_with_move(ended.failed_because)
+            self._end_with_move(ended)
         else:
             if not ended.busy:
                 self._end_tenure()
@@ -262,16 +263,18 @@ class WorkerProcess:
             except RayError as error:
                 return MoveEnded(move.move, short(error), busy=True)
 
-    def _end_with_move(self, failed_because: str | None) -> None:
-        self._ends = EndedByMove(failed_because)
+    def _end_with_move(self, ended: MoveEnded) -> None:
+        self._ends = EndedByMove(ended.failed_because, ended.wrong_weights)
         self._spawn(self._kill())
 
-    def _answer(self, move: int, failed_because: str | None) -> None:
+    def _answer(self, move: int, failed_because: str | None, wrong_weights: bool = False) -> None:
         at, self._is_answered = self._world.now(), move == self._move
         if failed_because is None:
             self._listener.tell(MoveFinished(worker_id=self.worker_id, move=move, at=at))
         else:
-            self._listener.tell(MoveFailed(worker_id=self.worker_id, move=move, reason=failed_because, at=at))
+            self._listener.tell(
+                MoveFailed(worker_id=self.worker_id, move=move, reason=failed_because, wrong_weights=wrong_weights, at=at)
+            )
 
     # -- reports
 
