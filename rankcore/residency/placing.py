@@ -6,12 +6,13 @@ import msgspec
 
 from rankcore.residency.commands import LoadToGpu
 from rankcore.residency.displacement import Displacement, Need, cheapest_displacement
+from rankcore.residency.ever import in_words
 from rankcore.residency.fit import Place, degree_on, share, tightest
 from rankcore.residency.leaving import drop, leave
 from rankcore.residency.ledger import Ledger, has_copy, source_of
 from rankcore.residency.levels import Level, Phase
 from rankcore.residency.notes import CantAccommodate, ResidencyNote, ResidencyNoteKind
-from rankcore.residency.reasons import in_words, reasons_of
+from rankcore.residency.reasons import reasons_of
 from rankcore.residency.room import degrees_of, labels_of
 from rankcore.residency.roster import Group
 from rankcore.residency.state import Resident

@@ -1,7 +1,10 @@
-"""What users want: `ModelSpec`, how much of it: `Wanted`, and how the planner weighs things: `ResidencyPolicy`."""
+"""What users want: `ModelSpec`, how much of it: `Wanted`, how the planner weighs things: `ResidencyPolicy`, and on what nodes
+they count that are not there yet: `ExpectedShape`.
+"""
 
 from collections.abc import Mapping
 
+import attrs
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
@@ -125,3 +128,34 @@ def frozen_labels(error: type[FieldError], name: str, labels: object) -> FrozenD
         checks.identifier(error, f"{name} name", key)
         checks.text(error, f"{name}[{key!r}]", value)
     return FrozenDict(labels)
+
+
+def _sizes(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _labels(value: object) -> object:
+    return frozen_labels(InvalidSpecError, "ExpectedShape.labels", value)
+
+
+@attrs.frozen(kw_only=True)
+class ExpectedShape:
+    """A node that may appear once somebody waits for it.
+
+    Attributes:
+        gpu_bytes: What each of its GPUs will hold.
+        labels: What models may ask for.
+
+    Raises:
+        InvalidSpecError: Names the field, what was found and what is allowed.
+    """
+
+    gpu_bytes: tuple[int, ...] = attrs.field(converter=_sizes)
+    labels: Mapping[str, str] = attrs.field(default=FrozenDict(), converter=_labels)
+
+    def __attrs_post_init__(self) -> None:
+        sizes: object = self.gpu_bytes
+        if not isinstance(sizes, tuple) or not 1 <= len(sizes) <= GPUS_MAX:
+            raise InvalidSpecError("ExpectedShape.gpu_bytes", sizes, f"1 to {GPUS_MAX} numbers of bytes, one for each GPU")
+        for index, size in enumerate(sizes):
+            checks.count(InvalidSpecError, f"ExpectedShape.gpu_bytes[{index}]", size, 1, BYTES_MAX)

@@ -170,7 +170,7 @@ def test_news_of_nodes_goes_on_after_the_cluster_did_not_answer(monkeypatch):
         news.close()
 
     asyncio.run(follow())
-    assert [type(each).__name__ for each in told] == ["NodeJoined", "NodeLost"]
+    assert [type(each).__name__ for each in told] == ["NodeJoined", "NodeLost"], "of no memory, no list of nodes is told"
     assert told[0].resources == {"CPU": 1.1}, "what is free, and what replicas have"
 
 
