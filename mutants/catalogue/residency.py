@@ -239,4 +239,12 @@ RESIDENCY = (
         "is not None for each in shapes[shape]):",
         "is not None or True for each in shapes[shape]):",
     ),
+    Mutant(
+        "a-restart-forgets-what-was-measured",
+        "T8",
+        "a replica that is found to take more than its model says comes back as its model says",
+        "rankcore/residency/reports.py",
+        "size_bytes=most * len(found.gpus) if grown else 0",
+        "size_bytes=0",
+    ),
 )
