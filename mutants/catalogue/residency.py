@@ -4,6 +4,7 @@ from mutants.mutant import Mutant
 
 DISPLACEMENT = "rankcore/residency/displacement.py"
 PLACING = "rankcore/residency/placing.py"
+COPIES = "rankcore/residency/copies.py"
 EVER = "rankcore/residency/ever.py"
 
 RESIDENCY = (
@@ -246,5 +247,37 @@ RESIDENCY = (
         "rankcore/residency/reports.py",
         "size_bytes=most * len(found.gpus) if grown else 0",
         "size_bytes=0",
+    ),
+    Mutant(
+        "a-use-long-ago-counts-as-one-just-now",
+        "T17",
+        "a copy saves as much however long ago its replica was used",
+        COPIES,
+        "policy.reuse_horizon_s / (policy.reuse_horizon_s + unused_s)",
+        "policy.reuse_horizon_s / policy.reuse_horizon_s",
+    ),
+    Mutant(
+        "copies-that-save-more-are-dropped",
+        "T17",
+        "a newcomer's copy is made whatever is lost for it",
+        COPIES,
+        "    return least if sum([copy.saving for copy in least]) <= saving else None\n",
+        "    return least\n",
+    ),
+    Mutant(
+        "a-copy-that-could-be-spared-is-dropped",
+        "T17",
+        "what is chosen first is dropped even where a later one suffices",
+        COPIES,
+        "        if freed - copy.size >= missing:\n",
+        "        if freed - copy.size > missing + copy.size:\n",
+    ),
+    Mutant(
+        "the-largest-of-those-that-leave-comes-first",
+        "T17",
+        "of several that leave at once not the one that saves most has the room",
+        "rankcore/residency/leaving.py",
+        "    return saving_of(ledger.policy, size, ledger.clock - record.last_used) if saves else size\n",
+        "    return size\n",
     ),
 )

@@ -8,7 +8,7 @@ from rankcore.residency.commands import LoadToGpu
 from rankcore.residency.displacement import Displacement, Need, cheapest_displacement
 from rankcore.residency.ever import in_words
 from rankcore.residency.fit import Place, degree_on, share, tightest
-from rankcore.residency.leaving import drop, leave
+from rankcore.residency.leaving import drop, in_turn, leave
 from rankcore.residency.ledger import Ledger, has_copy, source_of
 from rankcore.residency.levels import Level, Phase
 from rankcore.residency.notes import CantAccommodate, ResidencyNote, ResidencyNoteKind
@@ -238,8 +238,7 @@ def _reserve(ledger: Ledger, record: Resident, found: Place, displacement: Displ
     _say_where(ledger, record, victims, was_waiting)
     if record.copy_node_id is not None and record.copy_node_id != record.node_id and not record.dropping:
         record = drop(ledger, record)
-    # The largest first: of copies that do not all fit into CPU memory, those stay that take longest to load again.
-    for victim_id in sorted(victims, key=lambda each: (-ledger.spec_of(ledger.replicas[each]).weight_bytes, each)):
+    for victim_id in in_turn(ledger, victims):
         leave(ledger, ledger.replicas[victim_id], f"displaced by {record.replica_id}", makes_room_for=record.replica_id)
     if not victims and not record.dropping:
         start_loading(ledger, record)

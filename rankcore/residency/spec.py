@@ -3,6 +3,7 @@ they count that are not there yet: `ExpectedShape`.
 """
 
 from collections.abc import Mapping
+from typing import Literal
 
 import attrs
 from msgspec import Struct, field
@@ -103,6 +104,8 @@ class ResidencyPolicy(Struct, frozen=True, kw_only=True, gc=False):
         recent_use_s: A use within this time adds to the cost of a victim ...
         recent_cost_bytes: ... up to so much, linearly less as time goes by.
         drain_timeout_s: How long a replica that leaves may finish what it has in flight.
+        warm_eviction: Which copies go where CPU memory does not hold all: "saving", those that save least (T17); "smallest".
+        reuse_horizon_s: A replica that was used so long ago is taken to be wanted again in time one time in two.
 
     Raises:
         InvalidSpecError: Names the field, what was found and what is allowed.
@@ -112,12 +115,17 @@ class ResidencyPolicy(Struct, frozen=True, kw_only=True, gc=False):
     recent_use_s: float = 300.0
     recent_cost_bytes: int = 50 * 10**9
     drain_timeout_s: float = 20.0
+    warm_eviction: Literal["saving", "smallest"] = "saving"
+    reuse_horizon_s: float = 300.0
 
     def __post_init__(self) -> None:
         for name in ("in_flight_cost_bytes", "recent_cost_bytes"):
             checks.count(InvalidSpecError, f"ResidencyPolicy.{name}", getattr(self, name), 0, BYTES_MAX)
         checks.seconds(InvalidSpecError, "ResidencyPolicy.recent_use_s", self.recent_use_s, above=0.0)
         checks.seconds(InvalidSpecError, "ResidencyPolicy.drain_timeout_s", self.drain_timeout_s)
+        checks.seconds(InvalidSpecError, "ResidencyPolicy.reuse_horizon_s", self.reuse_horizon_s, above=0.0)
+        if self.warm_eviction not in ("saving", "smallest"):
+            raise InvalidSpecError("ResidencyPolicy.warm_eviction", self.warm_eviction, "'saving' or 'smallest'")
 
 
 def frozen_labels(error: type[FieldError], name: str, labels: object) -> FrozenDict:
