@@ -89,18 +89,22 @@ class NodeNews:
                 self.memory.look(nodes)
             else:
                 self.memory.close()
-            all_offer = bool(nodes) and nodes.keys() <= self.memory.offers.keys()
-            if not all_offer:
-                self._list(None)
-            self._look(nodes)
-            if all_offer:
-                self._list(tuple(sorted(nodes)))
+            self._look_at(nodes)
             try:
                 async with asyncio.timeout(PERIOD_S):
                     await self._is_due.wait()
             except TimeoutError:
                 pass
         self.close()
+
+    def _look_at(self, nodes: dict[NodeId, NodeInfo]) -> None:
+        """Tell what is new of nodes, and which there are once it is known of each what it offers."""
+        all_offer = bool(nodes) and nodes.keys() <= self.memory.offers.keys()
+        if not all_offer:
+            self._list(None)
+        self._look(nodes)
+        if all_offer:
+            self._list(tuple(sorted(nodes)))
 
     def _list(self, node_ids: tuple[NodeId, ...] | None) -> None:
         """Say which nodes there are, of all of which it is known what they offer; None: of one it is not."""
