@@ -14,9 +14,9 @@ from tests.residents import Cluster, model
 from tests.unit.test_residency_invariants import step_of
 
 
-def rested(*copies, cpu):
+def rested(*copies, cpu, **policy):
     """Models of (name, bytes), each of which was on the GPU, in this order and 300 s apart, and is WARM."""
-    cluster = Cluster((100,), cpu=cpu)
+    cluster = Cluster((100,), cpu=cpu, **policy)
     for name, size in copies:
         cluster.deploy(model(name, size)).settle().evict(model=name).settle().wait(300.0)
     return cluster
@@ -53,9 +53,10 @@ def test_of_several_that_leave_at_once_the_one_that_saves_most_comes_first():
     assert levels(cluster, "large#0", "small#1", "m#2") == ["COLD", "WARM", "HOT"]
 
 
-def test_where_the_budget_is_lowered_those_go_first_that_were_not_used_for_longest():
-    cluster = rested(("old", 40), ("new", 10), cpu=60).join("n1", 100, cpu=30)
-    assert cluster.sent() == [("DropFromCpu", "old#0")]
+@pytest.mark.parametrize(("policy", "dropped"), [("saving", ["old#0"]), ("smallest", ["new#1", "old#0"])])
+def test_where_the_budget_is_lowered_those_go_first_that_were_not_used_for_longest(policy, dropped):
+    cluster = rested(("old", 40), ("new", 10), cpu=60, warm_eviction=policy).join("n1", 100, cpu=30)
+    assert cluster.sent() == [("DropFromCpu", each) for each in dropped]
 
 
 def copies(*sizes_and_savings):
