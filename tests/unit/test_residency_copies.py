@@ -68,7 +68,7 @@ def copies(*sizes_and_savings):
     [
         ([(5, 1.0), (5, 2.0)], 5, 10.0, "0"),
         ([(5, 1.0), (5, 2.0)], 6, 10.0, "01"),
-        ([(2, 1.0), (9, 5.0)], 9, 10.0, "1"),  # the first by bytes is spared once the second is chosen
+        ([(2, 0.1), (5, 1.0), (5, 1.0)], 10, 9.0, "12"),  # the first is spared once the others are chosen
         ([(100, 10.0), (1, 0.5)], 1, 10.0, "1"),  # one alone loses less
         ([(5, 3.0)], 5, 3.0, "0"),
         ([(5, 3.0)], 5, 2.9, None),
