@@ -101,8 +101,8 @@ RESIDENCY = (
         "T6",
         "a replica does not become WARM where its copy would take all that can be made free",
         "rankcore/residency/leaving.py",
-        "    if missing > 0:\n        return None\n",
-        "    if missing >= 0:\n        return None\n",
+        "    if sum([each.cpu_bytes for each in copies]) < missing:\n        return None\n",
+        "    if sum([each.cpu_bytes for each in copies]) <= missing:\n        return None\n",
     ),
     Mutant(
         "who-waits-takes-all-that-is-free",

@@ -165,8 +165,8 @@ TENURES_AND_DEMAND = (
         "T11",
         "right after a restart nobody waits, as far as is known, so what loads for those who wait is let go",
         ADOPTION,
-        "replace(draft.weights, unknown_until=draft.clock + UNKNOWN_S)",
-        "replace(draft.weights, unknown_until=None)",
+        "unknown_until=draft.clock + UNKNOWN_S, judged_from=judged_from)",
+        "unknown_until=None, judged_from=judged_from)",
     ),
     Mutant(
         "a-load-under-way-is-begun-again",
