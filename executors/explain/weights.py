@@ -73,6 +73,8 @@ WRITERS: Mapping[str, str] = {
 OF_CLUSTER: Mapping[ClusterNoteKind, str] = {
     ClusterNoteKind.APPLIED: "somebody applied {deployment}: {because}",
     ClusterNoteKind.WITHDRAWN: "{deployment} is asked for no longer: {because}",
+    ClusterNoteKind.CANT_EVER: "{deployment} cannot be had: {because}",
+    ClusterNoteKind.MAY_FIT: "{deployment} is no longer refused: {because}",
     ClusterNoteKind.TRIED_AGAIN: "{deployment}, whose loads have failed for good, is tried again with one replica: {because}",
     ClusterNoteKind.WORKER_KILLED: "the worker {because}, and is killed",
     ClusterNoteKind.FROZEN: "nothing about {deployment} is decided any more: {because}",

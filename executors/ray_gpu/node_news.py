@@ -13,7 +13,7 @@ from executors.ray_gpu.room import amount_of
 from executors.ray_gpu.worker.node_memory import MemoryOffer, NodeMemories
 from executors.ray_gpu.worker.workers import WorkersOnRay
 from executors.ray_gpu.world import NodeInfo, World, live_nodes, persist
-from rankcore.cluster.events import NodeJoined
+from rankcore.cluster.events import NodeJoined, NodesListed
 from rankcore.cluster.state import ClusterState
 from rankcore.events import NodeLost
 from rankcore.values import NodeId
@@ -40,7 +40,7 @@ class NodeNews:
     def __init__(
         self,
         world: World,
-        tell: Callable[[NodeJoined | NodeLost], None],
+        tell: Callable[[NodeJoined | NodeLost | NodesListed], None],
         deployments: Callable[[], Iterable[RayDeployment]],
         workers: WorkersOnRay,
     ) -> None:
@@ -52,6 +52,7 @@ class NodeNews:
         self._plans_weights = False
         self._places_by_rank = False
         self._told: dict[NodeId, tuple[dict[str, float], MemoryOffer]] = {}
+        self._listed: tuple[NodeId, ...] | None = None
         self._is_due = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -74,6 +75,7 @@ class NodeNews:
             self._task.cancel()
             self._task = None
             told, self._told = self._told, {}
+            self._list(None)
             self.memory.close()
             for node_id, (resources, memory) in told.items():
                 if memory != NO_MEMORY:
@@ -87,13 +89,29 @@ class NodeNews:
                 self.memory.look(nodes)
             else:
                 self.memory.close()
-            self._look(nodes)
+            self._look_at(nodes)
             try:
                 async with asyncio.timeout(PERIOD_S):
                     await self._is_due.wait()
             except TimeoutError:
                 pass
         self.close()
+
+    def _look_at(self, nodes: dict[NodeId, NodeInfo]) -> None:
+        """Tell what is new of nodes, and which there are once it is known of each what it offers."""
+        all_offer = bool(nodes) and nodes.keys() <= self.memory.offers.keys()
+        if not all_offer:
+            self._list(None)
+        self._look(nodes)
+        if all_offer:
+            self._list(tuple(sorted(nodes)))
+
+    def _list(self, node_ids: tuple[NodeId, ...] | None) -> None:
+        """Say which nodes there are, of all of which it is known what they offer; None: of one it is not."""
+        if node_ids != self._listed:
+            self._listed = node_ids
+            shapes = self.memory.expected_shapes
+            self._tell(NodesListed(node_ids=node_ids, expected_shapes=shapes, at=self._world.now()))
 
     def _look(self, nodes: dict[NodeId, NodeInfo]) -> None:
         for node_id in sorted(self._told.keys() - nodes.keys()):

@@ -206,7 +206,7 @@ CLUSTER = (
         "P6",
         "what a node offers is told to each deployment, also those that nodes do not concern",
         "rankcore/cluster/nodes.py",
-        "resources=event.resources, at=event.at, memory=memory))\n    for deployment in draft.ranked:\n",
-        "resources=event.resources, at=event.at, memory=memory))\n    for deployment in sorted(draft.state.deployments):\n",
+        "        draft.renewed[event.node_id] = None\n    for deployment in draft.ranked:\n",
+        "        draft.renewed[event.node_id] = None\n    for deployment in sorted(draft.state.deployments):\n",
     ),
 )

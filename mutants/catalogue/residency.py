@@ -4,6 +4,8 @@ from mutants.mutant import Mutant
 
 DISPLACEMENT = "rankcore/residency/displacement.py"
 PLACING = "rankcore/residency/placing.py"
+COPIES = "rankcore/residency/copies.py"
+EVER = "rankcore/residency/ever.py"
 
 RESIDENCY = (
     Mutant(
@@ -99,8 +101,8 @@ RESIDENCY = (
         "T6",
         "a replica does not become WARM where its copy would take all that can be made free",
         "rankcore/residency/leaving.py",
-        "    if missing > 0:\n        return None\n",
-        "    if missing >= 0:\n        return None\n",
+        "    if sum([each.cpu_bytes for each in copies]) < missing:\n        return None\n",
+        "    if sum([each.cpu_bytes for each in copies]) <= missing:\n        return None\n",
     ),
     Mutant(
         "who-waits-takes-all-that-is-free",
@@ -221,5 +223,61 @@ RESIDENCY = (
         "rankcore/residency/life.py",
         "    else:\n        lose_copy(ledger, record)\n\n\ndef on_replica_used",
         "\n\ndef on_replica_used",
+    ),
+    Mutant(
+        "nobody-is-expected",
+        "T18",
+        "a node that may appear does not count",
+        EVER,
+        "    if any(why_not(_empty(each), spec, total_bytes) is None for each in expected):\n",
+        "    if False:\n",
+    ),
+    Mutant(
+        "a-shape-on-the-brink-holds-it",
+        "T18",
+        "of nodes that nearly could hold a replica none is looked at itself",
+        EVER,
+        "is not None for each in shapes[shape]):",
+        "is not None or True for each in shapes[shape]):",
+    ),
+    Mutant(
+        "a-restart-forgets-what-was-measured",
+        "T8",
+        "a replica that is found to take more than its model says comes back as its model says",
+        "rankcore/residency/reports.py",
+        "size_bytes=most * len(found.gpus) if grown else 0",
+        "size_bytes=0",
+    ),
+    Mutant(
+        "a-use-long-ago-counts-as-one-just-now",
+        "T17",
+        "a copy saves as much however long ago its replica was used",
+        COPIES,
+        "policy.reuse_horizon_s / (policy.reuse_horizon_s + unused_s)",
+        "policy.reuse_horizon_s / policy.reuse_horizon_s",
+    ),
+    Mutant(
+        "copies-that-save-more-are-dropped",
+        "T17",
+        "a newcomer's copy is made whatever is lost for it",
+        COPIES,
+        "    return least if sum([copy.saving for copy in least]) <= saving else None\n",
+        "    return least\n",
+    ),
+    Mutant(
+        "a-copy-that-could-be-spared-is-dropped",
+        "T17",
+        "what is chosen first is dropped even where a later one suffices",
+        COPIES,
+        "        if freed - copy.size >= missing:\n",
+        "        if freed - copy.size > missing + copy.size:\n",
+    ),
+    Mutant(
+        "the-largest-of-those-that-leave-comes-first",
+        "T17",
+        "of several that leave at once not the one that saves most has the room",
+        "rankcore/residency/leaving.py",
+        "    return saving_of(ledger.policy, size, ledger.clock - record.last_used) if saves else size\n",
+        "    return size\n",
     ),
 )

@@ -5,6 +5,7 @@ from mutants.mutant import Mutant
 ADOPTION = "rankcore/cluster/adoption.py"
 CONCLUDE = "rankcore/cluster/conclude.py"
 DEMAND = "rankcore/cluster/demand.py"
+NEVER = "rankcore/cluster/never.py"
 PLANNER = "rankcore/cluster/planner.py"
 TENURES = "rankcore/cluster/tenures.py"
 WORKERS = "rankcore/cluster/workers.py"
@@ -164,8 +165,8 @@ TENURES_AND_DEMAND = (
         "T11",
         "right after a restart nobody waits, as far as is known, so what loads for those who wait is let go",
         ADOPTION,
-        "replace(draft.weights, unknown_until=draft.clock + UNKNOWN_S)",
-        "replace(draft.weights, unknown_until=None)",
+        "unknown_until=draft.clock + UNKNOWN_S, judged_from=judged_from)",
+        "unknown_until=None, judged_from=judged_from)",
     ),
     Mutant(
         "a-load-under-way-is-begun-again",
@@ -222,5 +223,53 @@ TENURES_AND_DEMAND = (
         "rankcore/cluster/step.py",
         "    adoption.on_node_lost(draft, event)\n    refusals.forget(draft)\n",
         "    adoption.on_node_lost(draft, event)\n",
+    ),
+    Mutant(
+        "judged-before-all-have-joined",
+        "T18",
+        "what fits on none of the nodes that have joined is refused, though others are yet to join",
+        NEVER,
+        "    if weights.missing is None or weights.missing or (",
+        "    if weights.missing is None or (",
+    ),
+    Mutant(
+        "judged-at-once-after-a-restart",
+        "T18",
+        "a controller that comes back refuses what fits on none of the nodes that it has heard of first",
+        ADOPTION,
+        "judged_from = draft.clock + never.RECOVERING_S",
+        "judged_from = draft.clock",
+    ),
+    Mutant(
+        "a-lost-node-never-comes-back",
+        "T18",
+        "what fitted on a node is refused in the step in which that is lost",
+        NEVER,
+        "draft.clock + LOST_S",
+        "draft.clock",
+    ),
+    Mutant(
+        "refused-though-a-node-has-come",
+        "T18",
+        "what was refused since it fitted on no node stays so for its time when one has come",
+        DEMAND,
+        "    if residency.unfit and not unfit:\n",
+        "    if residency.unfit and not unfit and residency.failed_until <= draft.clock:\n",
+    ),
+    Mutant(
+        "nobody-looks-whether-it-fits",
+        "T18",
+        "who waits for room is not looked at when nodes come, go or change",
+        NEVER,
+        "        draft.worklist.add(deployment, LookAtFit())\n",
+        "        pass\n",
+    ),
+    Mutant(
+        "asked-for-though-it-fits-nowhere",
+        "T18",
+        "those who call what fits on no node have it asked for",
+        DEMAND,
+        "        if unfit and not _has_any(draft, deployment, residency):\n",
+        "        if unfit and residency.unfit:\n",
     ),
 )

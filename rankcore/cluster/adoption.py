@@ -29,7 +29,7 @@ import attrs
 from msgspec.structs import replace
 
 from rankcore import checks, core
-from rankcore.cluster import demand, nodes, outbox, ranking, scaling, tenures
+from rankcore.cluster import demand, never, nodes, outbox, ranking, scaling, tenures
 from rankcore.cluster.commands import QueryWorker
 from rankcore.cluster.draft import ClusterDraft
 from rankcore.cluster.events import WorkerReported
@@ -76,7 +76,8 @@ def discover(
         else:  # 6
             kill(draft, worker_id, "nobody knows its deployment")
     if any(record.applied.residency is not None for record in adopted.values()):  # 7
-        draft.weights = replace(draft.weights, unknown_until=draft.clock + UNKNOWN_S)
+        judged_from = draft.clock + never.RECOVERING_S
+        draft.weights = replace(draft.weights, unknown_until=draft.clock + UNKNOWN_S, judged_from=judged_from)
     weights = replace(draft.weights, found=found.finish())
     draft.weights = replace(weights, killed_at=draft.clock + SILENT_S if workers else None)
 
@@ -138,6 +139,7 @@ def on_memory_measured(draft: ClusterDraft, event: MemoryMeasured) -> None:
     draft.nodes = draft.nodes.set(event.node_id, replace(offer, memory=replace(offer.memory, gpu_bytes=event.gpu_bytes)))
     if event.node_id in draft.weights.planner.nodes:
         draft.worklist.add(PLANNER, event)
+        draft.renewed[event.node_id] = None
 
 
 def kill_silent(draft: ClusterDraft) -> None:
@@ -249,6 +251,7 @@ def open_node(draft: ClusterDraft, node_id: NodeId) -> None:
     memory = _fitting(offer.memory, reports)
     replicas = tuple(_replica(draft, each) for each in reports)
     draft.worklist.add(PLANNER, NodeAdopted(joined=memory, found=replicas, at=draft.clock))
+    draft.renewed[node_id] = None
 
 
 def _fitting(memory: NodeMemory, reports: list[WorkerReported]) -> NodeMemory:

@@ -132,7 +132,7 @@ def _change(draft: ClusterDraft, entry: Entry, spec: EntrySpec, prefix: str | No
     target = targets.applied(entry, spec)
     scaler = scaling.follow_spec(entry.scaler, spec, draft.clock)
     draft.note(ClusterNoteKind.APPLIED, "P2", deployment, f"changed, with a target of {target.replicas}")
-    residency = None if entry.residency is None else replace(entry.residency, failed_until=0.0)  # what is new is tried (D7)
+    residency = None if entry.residency is None else replace(entry.residency, failed_until=0.0, unfit="")  # it is tried (D7)
     changed = replace(
         entry, spec=spec, target=target, scaler=scaler, route_prefix=prefix, is_ingress=is_ingress, residency=residency
     )

@@ -9,7 +9,7 @@ the one before serves is READY.
 
 It has an end, but where nothing is placed at all: who is declined asks for nothing, and of what nobody asks nothing is tried
 again. Where that is over there is nothing to say, so that calls wait, which is the demand that has it tried (D7). An apply ends
-it early, which is said.
+it early, which is said, and so does a node that could hold what no other could ever hold (T18).
 """
 
 from rankcore.cluster.commands import Availability, Standing
@@ -43,7 +43,7 @@ def availability_of(draft: ClusterDraft, deployment: DeploymentId, entry: Entry,
         return Availability(Standing.PROVISIONING, first.because, behind)
     if residency.failed_until > draft.clock:
         is_failed = entry.ranks.status is DEPLOY_FAILED and not residency.claims
-        because = first.because if first is not None else "there was no place for it"
+        because = residency.unfit or (first.because if first is not None else "there was no place for it")
         because = (entry.trouble or "it has failed to start") if is_failed else because
         return Availability(Standing.UNAVAILABLE, because, retry_after_s=residency.failed_until - draft.clock)
     if not weights.placing:
@@ -52,7 +52,7 @@ def availability_of(draft: ClusterDraft, deployment: DeploymentId, entry: Entry,
         return Availability(Standing.QUEUED, first.because if first is not None else "it is planned")
     told = residency.availability
     if told is not None and told.standing is Standing.UNAVAILABLE and not residency.failed_until:
-        return Availability(Standing.QUEUED, "it was applied anew")  # before the end that those who refuse calls were told
+        return Availability(Standing.QUEUED, "it is tried again")  # before the end that those who refuse calls were told
     return None
 
 

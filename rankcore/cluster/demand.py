@@ -7,7 +7,8 @@ hears it again.
 A target that demand has raised falls again where the demand is gone and the replica has no place, or has one whose last
 holder has just left: it would be loaded for nobody (amendment 29). What loads goes on: most of that is paid for.
 
-1. Who waits for a place for `wait_for_room_s` is told that there is none, and demand counts again after `failed_for_s`.
+1. Who waits for a place for `wait_for_room_s` is told that there is none, and demand counts again after `failed_for_s`. What no
+   node could ever hold is told so at once, asked for or not, and counts again as soon as one could (`never`).
 2. A load that has not ended after `load_timeout_s` is broken off by ending its worker.
 3. For a while after a recovery nobody is taken for gone (`Weights.unknown_until`, amendment 15).
 4. Who waits where loads have failed for good is told so. Demand after `failed_for_s` has one replica tried again
@@ -21,7 +22,7 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rankcore.cluster import targets
+from rankcore.cluster import never, targets
 from rankcore.cluster.draft import ClusterDraft
 from rankcore.cluster.events import LoadReported
 from rankcore.cluster.names import DeploymentId
@@ -74,18 +75,19 @@ def on_look(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, _: Look
     if entry.deleting or not draft.weights.placing:
         return
     _break_off(draft, entry, residency)
-    if _is_overdue(draft, entry, residency):  # 1
-        assert entry.spec.residency is not None, f"{deployment} has no residency"
-        until = draft.clock + entry.spec.residency.failed_for_s
-        entry = replace(entry, residency=replace(residency, failed_until=until, unplaced_since=None))
-        draft.put(deployment, entry)
-        if entry.target.cause is Cause.DEMAND:
-            _withdraw(draft, deployment, entry, "there was no place for it")
+    if residency.unfit:
+        if residency.failed_until <= draft.clock:  # who waits is heard of again
+            draft.put(deployment, replace(entry, residency=replace(residency, failed_until=0.0, unfit="")))
         return
-    if is_gone(draft, entry):
+    if _is_overdue(draft, entry, residency):  # 1
+        _give_up(draft, deployment, entry, residency, "")
+    elif is_gone(draft, entry):
         if entry.target.cause is Cause.DEMAND and entry.target.replicas and _may_withdraw(draft, entry, residency, ()):
             _withdraw(draft, deployment, entry, "nobody waits for it any more")
     elif residency.failed_until <= draft.clock:  # 4
+        unfit = never.why(draft.weights, draft.clock, deployment, entry, residency)
+        if unfit and not _has_any(draft, deployment, residency):
+            return _give_up(draft, deployment, entry, residency, unfit)
         if not entry.target.replicas:
             targets.write(draft, deployment, entry, 1, Cause.DEMAND)
         if is_given_up(entry.ranks) and not entry.ranks.replicas:
@@ -93,6 +95,37 @@ def on_look(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, _: Look
             because = f"{sum(waiting.values())} calls wait for it, in {', '.join(waiting)}"
             draft.note(ClusterNoteKind.TRIED_AGAIN, "D7", deployment, because)
             draft.worklist.add(deployment, TrialRequested(at=draft.clock))
+
+
+def on_look_at_fit(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, _: never.LookAtFit) -> None:
+    """See whether any node could hold it, now that it waits for room or that nodes have changed."""
+    residency = entry.residency
+    assert residency is not None, f"{deployment} has no residency"
+    if entry.deleting:
+        return
+    unfit = never.why(draft.weights, draft.clock, deployment, entry, residency)
+    if residency.unfit and not unfit:
+        draft.note(ClusterNoteKind.MAY_FIT, "T18", deployment, "a node could hold it, or is yet to join")
+        draft.put(deployment, replace(entry, residency=replace(residency, failed_until=0.0, unfit="")))
+    elif unfit and residency.failed_until <= draft.clock and not _has_any(draft, deployment, residency):
+        _give_up(draft, deployment, entry, residency, unfit)
+
+
+def _give_up(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, residency: Residency, unfit: str) -> None:
+    """Who calls is told that there is no place for it, and nothing is tried for a while."""
+    assert entry.spec.residency is not None, f"{deployment} has no residency"
+    if unfit:
+        draft.note(ClusterNoteKind.CANT_EVER, "T18", deployment, unfit)
+    until = draft.clock + entry.spec.residency.failed_for_s
+    entry = replace(entry, residency=replace(residency, failed_until=until, unfit=unfit, unplaced_since=None))
+    draft.put(deployment, entry)
+    if entry.target.cause is Cause.DEMAND and entry.target.replicas:
+        _withdraw(draft, deployment, entry, unfit or "there was no place for it")
+
+
+def _has_any(draft: ClusterDraft, deployment: DeploymentId, residency: Residency) -> bool:
+    """Whether a replica of it is HOT, or has a place."""
+    return bool(residency.tenures) or any(each.phase is not Phase.WAITING for each in _wanted(draft, deployment, residency))
 
 
 def is_given_up(ranks: DeploymentState) -> bool:

@@ -18,6 +18,7 @@ from rankcore.kernel import Worklist
 from rankcore.notes import RankNote
 from rankcore.residency.events import OffloadFailed, OffloadFinished, ReplicaLost
 from rankcore.residency.notes import ResidencyNote
+from rankcore.values import NodeId
 
 
 class Vacancy(NamedTuple):
@@ -54,6 +55,8 @@ class ClusterDraft:
         sideways: Commands of ranks that have left the outbox, and are for the planner of weights.
         vacated: News for the planner of memory that becomes free, which waits until it is known who wants it.
         unbalanced: Deployments whose wanted workers may be another number than their replicas.
+        renewed: Nodes that have come, gone, or have other memory.
+        is_relisted: Whether the executor has said anew which nodes there are.
         weights: Of the deployments with residency.
         worklist: Events for deployments: those of `rankcore.events` for their ranks, others for their autoscaler.
     """
@@ -71,6 +74,8 @@ class ClusterDraft:
         self.sideways: list[tuple[DeploymentId, Command]] = []
         self.vacated: list[Vacancy] = []
         self.unbalanced: dict[DeploymentId, None] = {}
+        self.renewed: dict[NodeId, None] = {}
+        self.is_relisted = False
         self.weights = state.weights
         self.saves: list[SaveRecord] = []
         self.queries: list[QueryWorker] = []

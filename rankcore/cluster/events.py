@@ -20,7 +20,7 @@ from rankcore.frozen import FrozenDict, FrozenJson, freeze_json
 from rankcore.residency.events import EvictRequested, MemoryMeasured, UsageReported, check_sizes
 from rankcore.residency.levels import Phase
 from rankcore.residency.reports import check_held
-from rankcore.residency.spec import frozen_labels
+from rankcore.residency.spec import ExpectedShape, frozen_labels
 from rankcore.values import NodeId, ReplicaId
 
 
@@ -159,6 +159,32 @@ class NodeJoined:
     gpu_bytes: tuple[int, ...] = attrs.field(default=(), converter=_to_tuple, validator=_sizes)
     cpu_bytes: int = attrs.field(default=0, validator=_number)
     labels: Mapping[str, str] = attrs.field(factory=FrozenDict, converter=_labels)
+    at: float = attrs.field(validator=_moment)
+
+
+def _node_ids(instance: object, attribute: "attrs.Attribute[tuple[str, ...] | None]", value: object) -> None:
+    if value is not None:
+        _ids(instance, attribute, value)  # type: ignore[arg-type]
+
+
+def _shapes(instance: object, attribute: "attrs.Attribute[tuple[ExpectedShape, ...]]", value: object) -> None:
+    if not isinstance(value, tuple) or not all(isinstance(each, ExpectedShape) for each in value):
+        raise InvalidEventError("NodesListed.expected_shapes", value, "a list or tuple of ExpectedShape")
+
+
+@attrs.frozen(kw_only=True)
+class NodesListed:
+    """These nodes there are, and no others as far as the executor knows; told anew where one has come or gone (T18).
+
+    Until each of them has joined nothing is said to fit nowhere for ever, and nothing at all where they are never listed.
+
+    Attributes:
+        node_ids: None: they are not known, or not any more.
+        expected_shapes: Nodes that may appear once somebody waits for one.
+    """
+
+    node_ids: tuple[NodeId, ...] | None = attrs.field(converter=_to_tuple, validator=_node_ids)
+    expected_shapes: tuple[ExpectedShape, ...] = attrs.field(default=(), converter=_to_tuple, validator=_shapes)
     at: float = attrs.field(validator=_moment)
 
 
@@ -377,6 +403,7 @@ ClusterEvent: TypeAlias = (
     | MemoryMeasured
     | UsageReported
     | NodeJoined
+    | NodesListed
     | events.NodeLost
     | CordonNews
     | events.BundleLost

@@ -9,12 +9,15 @@ T10  of each version as many workers are wanted HOT as there are replicas that h
 T11  nothing is known of a node before every worker that was found there has reported or ended
 D7   UNAVAILABLE has an end: who is declined asks for nothing, and of what nobody asks for nothing is tried again
 Q11  UNAVAILABLE only while there is no route and nothing is on its way
+T18  what is told to fit on no node for ever fits on none, and all nodes are known; what demand asks for could be held by one
 """
 
 from collections.abc import Iterator
 
+from rankcore.cluster import never
 from rankcore.cluster.availability import FURTHEST
 from rankcore.cluster.commands import CarryOut, ForDeployment, Standing
+from rankcore.cluster.demand import LOOK_EVERY_S
 from rankcore.cluster.records import Cause
 from rankcore.cluster.residency import deployment_of, model_id
 from rankcore.cluster.state import ClusterState, Entry, Residency
@@ -44,6 +47,7 @@ def check_weights(state: ClusterState) -> Iterator[Violation]:
             yield from _tenures(state, entry, entry.residency)
             yield from _balance(state, entry, entry.residency)
             yield from _availability(state, entry, entry.residency)
+            yield from _fits_ever(state, entry, entry.residency)
 
 
 def _demand(entry: Entry) -> Iterator[Violation]:
@@ -101,6 +105,21 @@ def _balance(state: ClusterState, entry: Entry, residency: Residency) -> Iterato
             yield Violation("T10", f"{wanted} workers of {model} are wanted, for {held} replicas and {claimed} claims")
         if claimed and len(planner.hot_replicas(model)) > held:
             yield Violation("P4", f"a worker of {model} is HOT and no replica, and {claimed} wait for one")
+
+
+def _fits_ever(state: ClusterState, entry: Entry, residency: Residency) -> Iterator[Violation]:
+    deployment, planner = entry.spec.deployment, state.weights.planner
+    if entry.deleting:
+        return
+    unfit = never.why(state.weights, state.clock, deployment, entry, residency)
+    if residency.unfit and not unfit:
+        yield Violation("T18", f"{deployment} is said to fit nowhere ever, and a node could hold it, or is not known yet")
+    if not unfit or residency.tenures or state.clock < state.weights.judged_from + LOOK_EVERY_S:
+        return
+    models = [model_id(deployment, each) for each in residency.versions]
+    wanted = [planner.replicas[each] for model in models for each in planner.wanted_replicas(model)]
+    if entry.target.cause is Cause.DEMAND and wanted and all(each.phase is Phase.WAITING for each in wanted):
+        yield Violation("T18", f"{deployment} is wanted by those who call, and no node could ever hold it")
 
 
 def _availability(state: ClusterState, entry: Entry, residency: Residency) -> Iterator[Violation]:

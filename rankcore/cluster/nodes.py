@@ -59,6 +59,8 @@ def on_node_joined(draft: ClusterDraft, event: NodeJoined) -> None:
             at=event.at,
         )
     draft.nodes = draft.nodes.set(event.node_id, replace(known, resources=event.resources, at=event.at, memory=memory))
+    if known.resources is None or known.memory is None or memory != replace(known.memory, at=event.at):
+        draft.renewed[event.node_id] = None
     for deployment in draft.ranked:
         tell_capacity(draft, deployment, event.node_id)
 
@@ -77,6 +79,7 @@ def on_node_lost(draft: ClusterDraft, event: NodeLost) -> None:
         memory = known.memory if event.at < known.at else None
         cordon = known.cordon if known.cordon is not None and event.at < known.cordon.at else None
         draft.nodes = draft.nodes.set(event.node_id, NodeOffer(resources, known.at, event.at, memory, cordon))
+        draft.renewed[event.node_id] = None
     for deployment in sorted({*draft.members.get(event.node_id, EMPTY), *draft.ranked}):
         draft.worklist.add(deployment, event)
 

@@ -33,6 +33,8 @@ class ClusterNoteKind(StrEnum):
     TENURE_ENDED = "tenure ended"
     CLAIMED = "claimed"
     WITHDRAWN = "withdrawn"
+    CANT_EVER = "can't ever"
+    MAY_FIT = "may fit"
     TRIED_AGAIN = "tried again"
     NODE_OPENED = "node opened"
     WORKER_KILLED = "worker killed"

@@ -19,6 +19,7 @@ from rankcore import checks
 from rankcore.cluster.commands import KillWorker, MoveWeights, WeightsMove
 from rankcore.cluster.draft import ClusterDraft
 from rankcore.cluster.names import DeploymentId
+from rankcore.cluster.never import LookAtFit
 from rankcore.cluster.notes import ClusterNoteKind
 from rankcore.cluster.residency import WorkerId, deployment_of, model_id
 from rankcore.cluster.state import Entry, Residency
@@ -69,9 +70,12 @@ def tell(draft: ClusterDraft, event: Any) -> None:
         _leaves(draft, worker_id, returns)
     placed = [record.replica_id for record, *_ in ledger.places]
     unplaced = [note.replica_id for note in ledger.notes if note.cant is not None and note.replica_id is not None]
-    concerned = map(deployment_of, (*placed, *unplaced))
+    waiting = dict.fromkeys(map(deployment_of, unplaced))
+    concerned = [*map(deployment_of, placed), *waiting]
     for deployment, entry in [(each, found) for each in concerned if (found := draft.find(each)) is not None]:
         draft.put(deployment, entry)  # who waits for it is told behind whom, or that there is no room
+        if deployment in waiting:
+            draft.worklist.add(deployment, LookAtFit())
     commands: dict[DeploymentId, list[WeightsMove]] = {}
     for command in ledger.commands:
         if isinstance(command, WeightsMove):

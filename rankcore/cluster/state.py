@@ -18,6 +18,7 @@ from rankcore.commands import StartReplica
 from rankcore.frozen import EMPTY, PMap
 from rankcore.ordered import Ordered
 from rankcore.residency.events import NodeJoined as NodeMemory
+from rankcore.residency.spec import ExpectedShape
 from rankcore.residency.state import ResidencyState, open_residency
 from rankcore.routing.demand import Demands
 from rankcore.state import DeploymentState
@@ -136,6 +137,7 @@ class Residency(Struct, frozen=True, gc=False):
         availability: What was published last; None: nothing was.
         unplaced_since: Since when a claim has had no place; None: each has one.
         failed_until: Until when nothing is tried for those who call.
+        unfit: Why it is not: no node could ever hold a replica (T18); "": it has another cause.
         look_at: When to look at demand, places and loads again; None: never.
     """
 
@@ -145,6 +147,7 @@ class Residency(Struct, frozen=True, gc=False):
     availability: Availability | None = None
     unplaced_since: float | None = None
     failed_until: float = 0.0
+    unfit: str = ""
     look_at: float | None = None
 
 
@@ -242,6 +245,9 @@ class Weights(Struct, frozen=True, gc=False):
         demands: Who waits for deployments with residency.
         placing: Whether anything is placed: not after the planner has failed too often.
         refused: Nodes that have other weights than a version, by what the planner calls that (`refusals`).
+        missing: The nodes that the executor has listed and the planner does not know yet; None: it has listed none (`never`).
+        expected: Nodes that may appear.
+        judged_from: From when on something may be said to fit on no node for ever.
     """
 
     planner: ResidencyState = open_residency()
@@ -253,6 +259,9 @@ class Weights(Struct, frozen=True, gc=False):
     demands: Demands = Demands()
     placing: bool = True
     refused: PMap[str, tuple[NodeId, ...]] = EMPTY
+    missing: Ordered[NodeId] | None = None
+    expected: tuple[ExpectedShape, ...] = ()
+    judged_from: float = 0.0
 
 
 class Reporter(Struct, frozen=True, gc=False):

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from rankcore.autoscaling.reports import HandleReport, ReplicaReport
-from rankcore.cluster import adoption, apply, demand, nodes, planner, ranking, refusals, room, scaling, tenures, workers
+from rankcore.cluster import adoption, apply, demand, never, nodes, planner, ranking, refusals, room, scaling, tenures, workers
 from rankcore.cluster.commands import CarryOut
 from rankcore.cluster.conclude import conclude, on_record_saved
 from rankcore.cluster.draft import ClusterDraft, RankStep
@@ -25,6 +25,7 @@ from rankcore.cluster.events import (
     MoveFinished,
     MoveProgressed,
     NodeJoined,
+    NodesListed,
     PolicyAnswered,
     RecordSaved,
     ScaleRequested,
@@ -157,6 +158,7 @@ def _expire(draft: ClusterDraft) -> None:
             draft.worklist.add(deployment, demand.LookAtDemand())
     if weights.killed_at is not None and weights.killed_at <= draft.clock:
         adoption.kill_silent(draft)
+    never.look_again(draft)
     _expire_deployments(draft)
 
 
@@ -243,6 +245,7 @@ _PARTS: dict[type[Any], Any] = {
     scaling.LookAtLoad: scaling.on_look,
     PolicyAnswered: scaling.on_answered,
     demand.LookAtDemand: demand.on_look,
+    never.LookAtFit: demand.on_look_at_fit,
 }
 """Who handles what of a deployment; all else is for its ranks."""
 
@@ -273,6 +276,7 @@ _HANDLERS: dict[type[Any], Any] = {
     ReplaceRequested: apply.on_named,
     **dict.fromkeys(_NEWS, _on_replica),
     NodeJoined: _on_node_joined,
+    NodesListed: never.on_nodes_listed,
     NodeLost: _on_node_lost,
     NodeCordoned: nodes.on_cordon,
     NodeUncordoned: nodes.on_cordon,

@@ -10,12 +10,15 @@ those. They rarely come out even, so three rules keep bytes from lying idle besi
   come are enough for all that wait for no more than these: each has its need when the last one has come.
 """
 
+from collections.abc import Iterable
+from itertools import accumulate
 from typing import NamedTuple
 
 from rankcore.residency.commands import DropFromCpu, OffloadToCpu, UnloadFromGpu
+from rankcore.residency.copies import Copy, cheapest_to_drop, saving_of
 from rankcore.residency.ledger import Ledger
 from rankcore.residency.levels import Level, Phase
-from rankcore.residency.state import ResidencyNode, Resident
+from rankcore.residency.state import Resident
 from rankcore.values import NodeId, ReplicaId
 
 
@@ -44,7 +47,7 @@ def leave(
     spec = ledger.spec_of(record)
     keep = keep if spec.keeps_copy else Level.COLD
     if record.phase is Phase.SERVING and keep is Level.WARM:
-        room = dropped_for(ledger, ledger.nodes[node_id], spec.weight_bytes)
+        room = dropped_for(ledger, record, spec.weight_bytes)
     ledger.departed.append((record.replica_id, returns))
     record = ledger.change(
         record,
@@ -81,29 +84,58 @@ class CpuRoom(NamedTuple):
     own_bytes: int
 
 
-def dropped_for(ledger: Ledger, node: ResidencyNode, wanted_bytes: int) -> CpuRoom | None:
-    """Whose copies are dropped so that another one fits into CPU memory: the smallest first (T6).
+def dropped_for(ledger: Ledger, record: Resident, wanted_bytes: int) -> CpuRoom | None:
+    """Whose copies are dropped so that that of another replica fits into CPU memory (T6, T17).
 
     Returns:
-        None: not even dropping all of them would suffice.
+        None: not even dropping all of them would suffice, or they save more than it does.
     """
+    assert record.node_id is not None
+    node = ledger.nodes[record.node_id]
     missing = wanted_bytes + node.cpu_excess_bytes - node.cpu_free_bytes
     if missing <= 0:
         return CpuRoom((), (), wanted_bytes)
     awaited, spare = _on_their_way(ledger, node.node_id)
     missing -= spare
-    chosen = []
-    for copy in _cached(ledger, node.node_id):
-        if missing <= 0:
-            break
-        chosen.append(copy)
-        missing -= copy.cpu_bytes
-    if missing > 0:
+    chosen = _chosen(ledger, record, wanted_bytes, missing) if missing > 0 else ()
+    if chosen is None:
         return None
+    missing -= sum([copy.cpu_bytes for copy in chosen])
     # What comes beyond the need leaves so much of the free bytes to others.
     own_bytes = max(0, node.cpu_free_bytes + missing)
     ids = {each.replica_id for each in chosen} | (awaited if spare else set())
-    return CpuRoom(tuple(chosen), tuple(sorted(ids)), own_bytes)
+    return CpuRoom(chosen, tuple(sorted(ids)), own_bytes)
+
+
+def _chosen(ledger: Ledger, record: Resident, wanted_bytes: int, missing: int) -> tuple[Resident, ...] | None:
+    """The copies at rest that give up so many bytes at least; None: they do not, or are not to."""
+    assert record.node_id is not None
+    copies = _cached(ledger, record.node_id)
+    if ledger.policy.warm_eviction == "saving":
+        saving = saving_of(ledger.policy, wanted_bytes, ledger.clock - record.last_used)
+        found = cheapest_to_drop([_copy(ledger, each) for each in copies], missing, saving)
+        return None if found is None else tuple(ledger.replicas[each.replica_id] for each in found)
+    if sum([each.cpu_bytes for each in copies]) < missing:
+        return None
+    before = accumulate([each.cpu_bytes for each in copies], initial=0)
+    return tuple(copy for copy, freed in zip(copies, before, strict=False) if freed < missing)
+
+
+def in_turn(ledger: Ledger, replica_ids: Iterable[ReplicaId]) -> list[ReplicaId]:
+    """Of those that leave at once whose copies may not all fit into CPU memory: who comes first."""
+    return sorted(replica_ids, key=lambda each: (-_worth(ledger, ledger.replicas[each]), each))
+
+
+def _worth(ledger: Ledger, record: Resident) -> float:
+    size = ledger.spec_of(record).weight_bytes  # of two, the one stays that takes longer to load again
+    saves = ledger.policy.warm_eviction == "saving"
+    return saving_of(ledger.policy, size, ledger.clock - record.last_used) if saves else size
+
+
+def _copy(ledger: Ledger, record: Resident) -> Copy:
+    return Copy(
+        record.replica_id, record.cpu_bytes, saving_of(ledger.policy, record.cpu_bytes, ledger.clock - record.last_used)
+    )
 
 
 def _on_their_way(ledger: Ledger, node_id: NodeId) -> tuple[set[ReplicaId], int]:
@@ -152,11 +184,14 @@ def take_cpu(ledger: Ledger, record: Resident) -> None:
 
 
 def shed_copies(ledger: Ledger, node_id: NodeId) -> None:
-    """The budget is exceeded: the smallest copies are dropped until it will not be."""
+    """The budget is exceeded: copies are dropped until it will not be, the smallest, or those that save least per byte."""
     node = ledger.nodes[node_id]
     going = sum([each.cpu_bytes for each in ledger.with_copies(node_id) if each.dropping])
     excess = node.cpu_excess_bytes - going
-    for copy in _cached(ledger, node_id):
+    copies = _cached(ledger, node_id)
+    if ledger.policy.warm_eviction == "saving":
+        copies.sort(key=lambda each: (each.last_used, each.cpu_bytes, each.replica_id))
+    for copy in copies:
         if excess <= 0:
             return
         excess -= copy.cpu_bytes

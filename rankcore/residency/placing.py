@@ -6,12 +6,13 @@ import msgspec
 
 from rankcore.residency.commands import LoadToGpu
 from rankcore.residency.displacement import Displacement, Need, cheapest_displacement
+from rankcore.residency.ever import in_words
 from rankcore.residency.fit import Place, degree_on, share, tightest
-from rankcore.residency.leaving import drop, leave
+from rankcore.residency.leaving import drop, in_turn, leave
 from rankcore.residency.ledger import Ledger, has_copy, source_of
 from rankcore.residency.levels import Level, Phase
 from rankcore.residency.notes import CantAccommodate, ResidencyNote, ResidencyNoteKind
-from rankcore.residency.reasons import in_words, reasons_of
+from rankcore.residency.reasons import reasons_of
 from rankcore.residency.room import degrees_of, labels_of
 from rankcore.residency.roster import Group
 from rankcore.residency.state import Resident
@@ -238,8 +239,7 @@ def _reserve(ledger: Ledger, record: Resident, found: Place, displacement: Displ
     _say_where(ledger, record, victims, was_waiting)
     if record.copy_node_id is not None and record.copy_node_id != record.node_id and not record.dropping:
         record = drop(ledger, record)
-    # The largest first: of copies that do not all fit into CPU memory, those stay that take longest to load again.
-    for victim_id in sorted(victims, key=lambda each: (-ledger.spec_of(ledger.replicas[each]).weight_bytes, each)):
+    for victim_id in in_turn(ledger, victims):
         leave(ledger, ledger.replicas[victim_id], f"displaced by {record.replica_id}", makes_room_for=record.replica_id)
     if not victims and not record.dropping:
         start_loading(ledger, record)

@@ -6,6 +6,7 @@ from heapq import merge
 from itertools import islice
 
 from rankcore.residency.displacement import Need, shortfalls, victims_on
+from rankcore.residency.ever import has_labels, in_words, why_not
 from rankcore.residency.fit import degree_on, share
 from rankcore.residency.index import Shape
 from rankcore.residency.ledger import Ledger
@@ -49,16 +50,13 @@ def _closest_first(ledger: Ledger, need: Need) -> Iterator[NodeId]:
 
 def _why(ledger: Ledger, need: Need, node_id: NodeId) -> str:
     node = ledger.nodes[node_id]
-    missing = sorted(f"{key}={value}" for key, value in need.spec.node_labels.items() if node.labels.get(key) != value)
-    if missing:
-        return f"it is not labelled {', '.join(missing)}"
-    if node_id in need.excluded:
+    never = why_not(node, need.spec, need.total_bytes)
+    if node_id in need.excluded and has_labels(node.labels, need.spec):
         return _why_excluded(need, node_id)
+    if never is not None:
+        return never
     degree = degree_on(node, need.spec.gpus, need.total_bytes)
-    if degree is None:
-        largest = max([gpu.real_bytes for gpu in node.gpus], default=0)
-        over = "" if need.spec.gpus is None else f" over {_gpus(need.spec.gpus)}"
-        return f"{in_words(need.total_bytes)}{over} do not fit: it has {_gpus(len(node.gpus))} of at most {in_words(largest)}"
+    assert degree is not None, f"{node_id} could hold it empty"
     short = shortfalls(node, share(need.total_bytes, degree))
     if len(short) < degree:
         return OVERFULL
@@ -92,14 +90,3 @@ def _why_shape(need: Need, shape: Shape) -> str:
     if shape not in need.shapes:
         return NO_LABELS
     return TOO_LITTLE if degrees_of(shape, need.spec.gpus, need.total_bytes) else TOO_SMALL
-
-
-def _gpus(count: int) -> str:
-    return f"{count} GPU" if count == 1 else f"{count} GPUs"
-
-
-def in_words(size: int) -> str:
-    """Bytes for people, in the unit of which there are some."""
-    if size < 10**6:
-        return f"{size} bytes"
-    return f"{size / 1e9:.4g} GB" if size >= 10**9 else f"{size / 1e6:.4g} MB"

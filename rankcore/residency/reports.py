@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from rankcore.errors import InvalidEventError
 from rankcore.residency.events import NodeJoined
+from rankcore.residency.fit import share
 from rankcore.residency.ledger import Ledger
 from rankcore.residency.levels import Level, Phase
 from rankcore.residency.machines import on_node_joined, shed
@@ -95,6 +96,8 @@ def _adopt(ledger: Ledger, found: FoundReplica, node_id: str) -> None:
         ledger.set_spec(found.spec)
         ledger.ask(model, 0)
     hot = found.phase is Phase.SERVING or found.phase is Phase.LEAVING
+    most = max(found.gpu_bytes, default=0)
+    grown = hot and most > share(ledger.models[model].total_bytes, len(found.gpus))  # it was measured before (T8)
     record = Resident(
         replica_id=found.replica_id,
         model=model,
@@ -112,6 +115,7 @@ def _adopt(ledger: Ledger, found: FoundReplica, node_id: str) -> None:
         last_used=ledger.clock,
         move=found.move,
         dropping=found.phase is Phase.DROPPING,
+        size_bytes=most * len(found.gpus) if grown else 0,
         because="it was found",
     )
     ledger.note(ResidencyNoteKind.PLACED, "T11", record, f"it was found {found.phase.value}", size=sum(found.gpu_bytes))

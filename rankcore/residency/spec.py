@@ -1,7 +1,11 @@
-"""What users want: `ModelSpec`, how much of it: `Wanted`, and how the planner weighs things: `ResidencyPolicy`."""
+"""What users want: `ModelSpec`, how much of it: `Wanted`, how the planner weighs things: `ResidencyPolicy`, and on what nodes
+they count that are not there yet: `ExpectedShape`.
+"""
 
 from collections.abc import Mapping
+from typing import Literal
 
+import attrs
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
@@ -105,6 +109,8 @@ class ResidencyPolicy(Struct, frozen=True, kw_only=True, gc=False):
         recent_use_s: A use within this time adds to the cost of a victim ...
         recent_cost_bytes: ... up to so much, linearly less as time goes by.
         drain_timeout_s: How long a replica that leaves may finish what it has in flight.
+        warm_eviction: Which copies go where CPU memory does not hold all: "saving", those that save least (T17); "smallest".
+        reuse_horizon_s: A replica that was used so long ago is taken to be wanted again in time one time in two.
 
     Raises:
         InvalidSpecError: Names the field, what was found and what is allowed.
@@ -114,12 +120,17 @@ class ResidencyPolicy(Struct, frozen=True, kw_only=True, gc=False):
     recent_use_s: float = 300.0
     recent_cost_bytes: int = 50 * 10**9
     drain_timeout_s: float = 20.0
+    warm_eviction: Literal["saving", "smallest"] = "saving"
+    reuse_horizon_s: float = 300.0
 
     def __post_init__(self) -> None:
         for name in ("in_flight_cost_bytes", "recent_cost_bytes"):
             checks.count(InvalidSpecError, f"ResidencyPolicy.{name}", getattr(self, name), 0, BYTES_MAX)
         checks.seconds(InvalidSpecError, "ResidencyPolicy.recent_use_s", self.recent_use_s, above=0.0)
         checks.seconds(InvalidSpecError, "ResidencyPolicy.drain_timeout_s", self.drain_timeout_s)
+        checks.seconds(InvalidSpecError, "ResidencyPolicy.reuse_horizon_s", self.reuse_horizon_s, above=0.0)
+        if self.warm_eviction not in ("saving", "smallest"):
+            raise InvalidSpecError("ResidencyPolicy.warm_eviction", self.warm_eviction, "'saving' or 'smallest'")
 
 
 def frozen_labels(error: type[FieldError], name: str, labels: object) -> FrozenDict:
@@ -130,3 +141,34 @@ def frozen_labels(error: type[FieldError], name: str, labels: object) -> FrozenD
         checks.identifier(error, f"{name} name", key)
         checks.text(error, f"{name}[{key!r}]", value)
     return FrozenDict(labels)
+
+
+def _sizes(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _labels(value: object) -> object:
+    return frozen_labels(InvalidSpecError, "ExpectedShape.labels", value)
+
+
+@attrs.frozen(kw_only=True)
+class ExpectedShape:
+    """A node that may appear once somebody waits for it.
+
+    Attributes:
+        gpu_bytes: What each of its GPUs will hold.
+        labels: What models may ask for.
+
+    Raises:
+        InvalidSpecError: Names the field, what was found and what is allowed.
+    """
+
+    gpu_bytes: tuple[int, ...] = attrs.field(converter=_sizes)
+    labels: Mapping[str, str] = attrs.field(default=FrozenDict(), converter=_labels)
+
+    def __attrs_post_init__(self) -> None:
+        sizes: object = self.gpu_bytes
+        if not isinstance(sizes, tuple) or not 1 <= len(sizes) <= GPUS_MAX:
+            raise InvalidSpecError("ExpectedShape.gpu_bytes", sizes, f"1 to {GPUS_MAX} numbers of bytes, one for each GPU")
+        for index, size in enumerate(sizes):
+            checks.count(InvalidSpecError, f"ExpectedShape.gpu_bytes[{index}]", size, 1, BYTES_MAX)

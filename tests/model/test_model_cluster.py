@@ -5,6 +5,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -126,8 +127,15 @@ TURNS = SYSTEMS["cluster-turns"]
 LOADING = SYSTEMS["cluster-crash-loading"]
 UPDATED = ClusterBounds(weights=(SMALL,), nodes=NODE, wishes=(("scale", "a/x", "1"), ("apply", "a/x", "2")), asks=2, failures=1)
 NO_ROOM = ClusterBounds(
-    weights=(LARGE,), nodes=(NodeBounds((4,), 6),), wishes=(("calls", "a/x", "p:1"), ("calls", "a/x", "p:0")), asks=2
+    weights=(LARGE,),
+    nodes=(NodeBounds((4,), 6),),
+    listed=False,
+    wishes=(("calls", "a/x", "p:1"), ("calls", "a/x", "p:0")),
+    asks=2,
 )
+
+
+NEVER_KNOWN = SimpleNamespace(why=lambda *told: "")
 
 
 def _offloaded_first(draft: Any, deployment: str, planned: Any) -> None:
@@ -181,6 +189,7 @@ PLANTED_IN_WEIGHTS: dict[str, tuple[ClusterBounds, Any, Any, Any, set[str]]] = {
     "offload before route removal": (TURNS, step.planner, "on_planned", _offloaded_first, {"P5"}),
     "a replica per router's demand": (TURNS, step._PARTS, LookAtDemand, _one_for_each_report, {"P3", "P2"}),
     "demand that never expires": (NO_ROOM, demand, "is_gone", lambda draft, entry: False, {"P2"}),
+    "what fits on no node is asked for": (SYSTEMS["cluster-never"], demand, "never", NEVER_KNOWN, {"T18"}),
     "target lowered twice for one victim": (UPDATED, planner, "DRAINING", None, {"R9"}),
     "StopReplica beside Offload": (UPDATED, tenures, "SIDEWAYS", {StartReplica: tenures.on_start}, {"P4"}),
     "rank reused before the offload ends": (UPDATED, SIDEWAYS, StopReplica, _stopped_at_once, {"R3", "P4"}),

@@ -7,7 +7,7 @@ from rankcore.residency.commands import LoadToGpu, WakeAt
 from rankcore.residency.events import LoadFinished, OffloadFinished
 
 NOW = 100.0
-POLICY = ResidencyPolicy(in_flight_cost_bytes=7, recent_use_s=50.0, recent_cost_bytes=20)
+POLICY = ResidencyPolicy(in_flight_cost_bytes=7, recent_use_s=50.0, recent_cost_bytes=20, warm_eviction="smallest")
 
 
 def feed(state, event):

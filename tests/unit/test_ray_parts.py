@@ -35,12 +35,13 @@ from executors.ray_gpu.world import NodeInfo
 from rankcore import DeploymentSpec, deploy, step
 from rankcore.checks import DEPLOYMENT_LENGTH_MAX, NAME_LENGTH_MAX
 from rankcore.cluster import EntrySpec
-from rankcore.cluster.events import NodeJoined
+from rankcore.cluster.events import NodeJoined, NodesListed
 from rankcore.cluster.records import Record
 from rankcore.codec import to_json
 from rankcore.commands import InitializeReplica
 from rankcore.errors import RankcoreError
 from rankcore.events import ReplicaPlaced
+from rankcore.residency.spec import ExpectedShape
 from rankcore.routing import RoutingSpec
 from tests.clusters import Cluster, application
 
@@ -170,7 +171,7 @@ def test_news_of_nodes_goes_on_after_the_cluster_did_not_answer(monkeypatch):
         news.close()
 
     asyncio.run(follow())
-    assert [type(each).__name__ for each in told] == ["NodeJoined", "NodeLost"]
+    assert [type(each).__name__ for each in told] == ["NodeJoined", "NodeLost"], "of no memory, no list of nodes is told"
     assert told[0].resources == {"CPU": 1.1}, "what is free, and what replicas have"
 
 
@@ -189,6 +190,40 @@ def test_memory_that_is_given_back_is_offered_no_more():
 
     asyncio.run(give_back())
     assert told == [NodeJoined(node_id="a", resources={"CPU": 1.0}, at=5.0)]
+
+
+EXPECTED = ExpectedShape(gpu_bytes=(80,))
+
+
+def test_nodes_are_listed_once_each_of_them_has_said_what_it_offers():
+    told, offers = [], {}
+    memory = SimpleNamespace(offers=offers, look=lambda nodes: None, close=offers.clear, expected_shapes=(EXPECTED,))
+
+    async def watch():
+        news = node_news.NodeNews(
+            SimpleNamespace(now=lambda: 5.0), told.append, tuple, SimpleNamespace(processes={}, end_misplaced=None)
+        )
+        news.memory = memory
+        for known in ((), ("a",), ("a", "b"), ("a", "b")):
+            offers.update(dict.fromkeys(known, node_news.MemoryOffer((10,), 5, {})))
+            news._look_at({each: node(1, CPU=1.0) for each in ("a", "b")})
+        news._task = asyncio.current_task()
+        news.close()
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
+
+    asyncio.run(watch())
+    lists = [(each.node_ids, each.expected_shapes) for each in told if isinstance(each, NodesListed)]
+    assert lists == [(("a", "b"), (EXPECTED,)), (None, (EXPECTED,))]
+    assert [type(each).__name__ for each in told][:3] == ["NodeJoined", "NodeJoined", "NodesListed"], (
+        "and not before they joined"
+    )
+
+
+@pytest.mark.parametrize("wrong", [1, (1,), ({"gpu": 1},), ({"gpu_bytes": (0,)},)])
+def test_wrong_shapes_of_nodes_that_may_come_are_refused(wrong):
+    with pytest.raises(InvalidDeploymentError, match=r"MemoryOptions\.expected_shapes must be a tuple of ExpectedShape"):
+        MemoryOptions(expected_shapes=wrong)
 
 
 def packed_in_another_process(folder, main):
@@ -509,7 +544,9 @@ def test_a_user_config_reaches_user_code_with_its_lists_and_dicts_as_they_were_w
 
 
 def test_which_memory_weights_may_use_is_stored_and_is_as_by_default_where_it_cannot_be_read(kept):
-    store, options = checkpoint.Checkpoint("ns"), MemoryOptions(device="cpu", stand_in_gpu_bytes=(5, 7), cache_bytes=3)
+    expected = ({"gpu_bytes": (9,), "labels": {"zone": "b"}}, ExpectedShape(gpu_bytes=(8, 8)))
+    known = MemoryOptions(device="cpu", stand_in_gpu_bytes=(5, 7), cache_bytes=3, expected_shapes=expected)
+    store, options = checkpoint.Checkpoint("ns"), known
     assert store.memory() == MemoryOptions()
     store.put_memory(options)
     assert store.memory() == options

@@ -7,6 +7,9 @@ from rankcore.residency import cover, displacement
 from rankcore.residency.cover import Victim, cheapest_cover
 from tests.residents import Cluster, model
 
+SMALLEST = {"warm_eviction": "smallest"}
+"""For cases of T6; where those copies stay that save most it is T17 (`test_residency_copies`)."""
+
 
 def full(*residents, nodes=((80,),), **options):
     """A cluster where these serve, each asked for on its own."""
@@ -152,7 +155,7 @@ def test_the_displaced_becomes_warm_where_cpu_memory_allows():
 
 
 def test_the_smallest_copies_are_dropped_first():
-    cluster = full((model("a", 10), 1), model("b", 20), model("c", 30), cpu=60)
+    cluster = full((model("a", 10), 1), model("b", 20), model("c", 30), cpu=60, **SMALLEST)
     cluster.evict(model="b").settle().evict(model="a").settle().evict(model="c").settle()
     cluster.deploy(model("v", 25)).settle().deploy(model("m", 70))
     assert cluster.sent() == [("DropFromCpu", "a#0"), ("DropFromCpu", "b#1")]
@@ -175,7 +178,7 @@ def test_when_dropping_all_would_not_suffice_nothing_is_dropped():
 
 def two_beside_one_copy(copy, b):
     """A, of 60, and b serve; the copy of c is at rest, and of 90 bytes the others are free."""
-    cluster = full(model("c", copy), nodes=((100,),), cpu=90).evict(model="c").settle()
+    cluster = full(model("c", copy), nodes=((100,),), cpu=90, **SMALLEST).evict(model="c").settle()
     return cluster.deploy(model("a", 60)).settle().deploy(model("b", b)).settle()
 
 
@@ -205,7 +208,7 @@ def test_what_a_dropped_copy_brings_beyond_the_need_is_the_next_ones(who_ends):
 
 def test_of_several_that_wait_for_a_copy_the_one_that_waits_for_the_fewest_takes_first():
     """A waits for c. B, which leaves later, waits for c and d: it gets of c what a leaves."""
-    cluster = full(model("d", 60), nodes=((100,), (100,)), cpu=110).evict(model="d").settle()
+    cluster = full(model("d", 60), nodes=((100,), (100,)), cpu=110, **SMALLEST).evict(model="d").settle()
     cluster.deploy(model("c", 50)).settle().evict(model="c").settle()
     assert cluster["c#1"].copy_node_id == cluster["d#0"].copy_node_id == "n1"
     cluster.deploy(model("a", 40)).settle().deploy(model("b", 60)).settle()

@@ -157,7 +157,7 @@ def deploying(*specs):
 
 def a_displacement(cpu=30):
     """V and w are displaced for m, both needed; the copies c and d are dropped for one of them."""
-    cluster = Cluster((80,), cpu=cpu)
+    cluster = Cluster((80,), cpu=cpu, warm_eviction="smallest")
     for name, size in (("c", 5), ("d", 10)):
         cluster.deploy(model(name, size)).settle().evict(model=name).settle()
     cluster.deploy(model("v", 30)).settle().deploy(model("w", 30)).settle()
@@ -232,7 +232,7 @@ def test_one_that_becomes_cold_beside_free_cpu_memory_is_seen():
 
 def test_one_that_becomes_cold_where_copies_at_rest_or_the_rest_of_a_dropped_one_would_make_room_is_seen():
     """C, of 70, is dropped for v, and brings enough for w too, beside the 10 that are free."""
-    cluster = Cluster((80,), cpu=80)
+    cluster = Cluster((80,), cpu=80, warm_eviction="smallest")
     cluster.deploy(model("c", 70)).settle().evict(model="c").settle()
     cluster.deploy(model("v", 30)).settle().deploy(model("w", 30)).settle()
     case = step_of(cluster, deploying(model("m", 75)))

@@ -2,9 +2,20 @@
 
 import pytest
 
-from rankcore.residency import Level, Phase, Wanted, plan_residency
+from rankcore.residency import Level, Phase, Wanted, open_residency, plan_residency, residency_step
 from rankcore.residency.commands import DropFromCpu
-from rankcore.residency.events import DeployRequested, LoadFailed, LoadFinished, OffloadFailed, OffloadFinished, ReplicaLost
+from rankcore.residency.events import (
+    DeployRequested,
+    EvictRequested,
+    LoadFailed,
+    LoadFinished,
+    MemoryMeasured,
+    NodeJoined,
+    OffloadFailed,
+    OffloadFinished,
+    ReplicaLost,
+)
+from rankcore.residency.reports import FoundReplica, NodeAdopted
 from rankcore.testing.model_residency.driving import DrivenPlanner
 from tests.residents import ENDED, Cluster, model
 
@@ -407,3 +418,22 @@ def test_a_load_from_memory_that_is_broken_off_keeps_its_copy():
     (unload,) = cluster.commands
     assert unload.keep_copy is True
     assert cluster.settle().where("m#0") == ("WARM", "resting", "n1", ())
+
+
+def adopted(gpus, gpu_bytes, *, size, node):
+    found = FoundReplica(replica_id="m#1.0", spec=model("m", size), phase=Phase.SERVING, gpus=gpus, gpu_bytes=gpu_bytes)
+    joined = NodeJoined(node_id="n1", gpu_bytes=node, cpu_bytes=100, at=0.0)
+    return residency_step(open_residency(), NodeAdopted(joined=joined, found=(found,), at=0.0)).state
+
+
+def test_what_is_found_to_take_more_than_its_model_says_comes_back_with_its_true_size():
+    state = adopted((0,), (50,), size=40, node=(50,))
+    state = residency_step(state, EvictRequested(replica_id="m#1.0", at=1.0)).state
+    state = residency_step(state, OffloadFinished(replica_id="m#1.0", move=state.replicas["m#1.0"].move, at=1.0)).state
+    state = residency_step(state, MemoryMeasured(node_id="n1", gpu_bytes=(45,), at=1.0)).state
+    state = residency_step(state, DeployRequested(wanted=(Wanted(spec=model("m", 40)),), at=2.0)).state
+    assert state.replicas["m#1.0"].phase is Phase.WAITING, "it takes 50, and no GPU has so much"
+
+
+def test_what_is_found_in_parts_that_were_rounded_up_takes_what_its_model_says():
+    assert adopted((0, 1), (21, 21), size=41, node=(30, 30)).replicas["m#1.0"].size_bytes == 0

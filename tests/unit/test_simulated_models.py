@@ -155,6 +155,13 @@ def test_a_model_that_fits_nowhere_disturbs_nobody():
     assert (found.hot_s, found.requests.failed, found.moves.loads_from_disk) == (0, 1, 0)
     assert (found.misses.count, found.misses.answered) == (1, 0)
     assert figures(result, "a").hot_s == pytest.approx(585)
+    assert found.moves.cant_accommodate == 0, "it is refused at once, and nothing is planned for it"
+
+
+def test_what_may_fit_on_a_node_that_is_expected_waits_for_it():
+    models = [{"name": "huge", "weight_gb": 500}]
+    expected = [{"name": "large", "gpus": 8, "gpu_gb": 80}]
+    result = result_of({"huge": [100]}, models=models, dispatch={"wait_for_room_s": 50}, expected_shapes=expected)
     (_, note), *_ = happened(result, "can't accommodate")
     assert note.cant.reasons[0].node_id == "n"
 
@@ -465,7 +472,10 @@ def test_without_a_duration_a_run_ends_with_its_last_answer():
 def test_a_run_that_waits_for_ever_ends_when_it_should_have_settled():
     requests = {"poisson": {"rate_per_s": 1, "for_s": 10, "service_s": 1}}
     models = [{"name": "huge", "weight_gb": 500, "requests": requests}]
-    result = result_of({"huge": [100]}, models=models, duration_s=None, settle_s=50)  # less than wait_for_room_s
+    expected = [{"name": "large", "gpus": 8, "gpu_gb": 80}]
+    result = result_of(  # less than wait_for_room_s
+        {"huge": [100]}, models=models, duration_s=None, settle_s=50, expected_shapes=expected
+    )
     assert result.ended_at == pytest.approx(150)
     assert result.all_deployments.requests.unfinished == 1
 

@@ -21,6 +21,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from executors.ray_gpu.worker.gpu_holder import GPU, HeldGpus, give_back, hold
 from executors.ray_gpu.worker.options import DeviceKind, MemoryOptions, environment_of
 from executors.ray_gpu.world import NodeInfo, World
+from rankcore.residency.spec import ExpectedShape
 from rankcore.values import NodeId
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class NodeMemories:
     Attributes:
         offers: By node, of those that have answered.
         places: Where weights may be, likewise.
+        expected_shapes: Nodes that may be added; known once a node has answered.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class NodeMemories:
     ) -> None:
         self.offers: dict[NodeId, MemoryOffer] = {}
         self.places: dict[NodeId, Places] = {}
+        self.expected_shapes: tuple[ExpectedShape, ...] = ()
         self._world = world
         self._on_news = on_news
         self._end_misplaced = end_misplaced
@@ -121,6 +124,7 @@ class NodeMemories:
             self._asking.pop(node.node_id, None)
         from executors.ray_gpu.worker.places import Places  # with torch, which a controller without such weights needs not
 
+        self.expected_shapes = options.expected_shapes
         self.places[node.node_id] = Places(options, self._world.namespace, node.node_id, measured)
         gpu_bytes = tuple(size if held is None or number in held else 0 for number, size in enumerate(measured.gpu_bytes))
         self.offers[node.node_id] = MemoryOffer(gpu_bytes, measured.cpu_bytes, dict(node.labels))

@@ -8,6 +8,8 @@ import attrs
 
 from executors.ray_gpu.environment import merged
 from executors.ray_gpu.errors import InvalidDeploymentError
+from rankcore.errors import InvalidSpecError
+from rankcore.residency.spec import ExpectedShape
 
 GB = 10**9
 ALL_GPUS = {"env_vars": {"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"}}
@@ -33,6 +35,8 @@ class MemoryOptions:
         stand_in_gpu_bytes: Of each node without GPUs, or with `device` "cpu": the bytes of each GPU that is stood in for.
         cache_bytes: Of each node: what WARM copies may take in its memory; None: half of what was available at first.
         gpu_reserve_bytes: Of each GPU: what is left to CUDA itself and to other processes.
+        expected_shapes: Nodes that may be added once somebody waits for them, as `ExpectedShape` or a dict of its fields: what
+            no node could hold is refused at once, but for what one of these could.
 
     Raises:
         InvalidDeploymentError: Names the field, what was found and what is allowed.
@@ -42,6 +46,7 @@ class MemoryOptions:
     stand_in_gpu_bytes: tuple[int, ...] = (2 * GB,)
     cache_bytes: int | None = None
     gpu_reserve_bytes: int = GB
+    expected_shapes: tuple[ExpectedShape, ...] = ()
 
     def __attrs_post_init__(self) -> None:
         sizes: object = self.stand_in_gpu_bytes
@@ -58,6 +63,16 @@ class MemoryOptions:
         ):
             if type(value) is not int or not 0 <= value <= 2**53:
                 raise self._wrong(field, "a whole number of bytes", value)
+        object.__setattr__(self, "expected_shapes", self._shapes(self.expected_shapes))
+
+    def _shapes(self, found: object) -> tuple[ExpectedShape, ...]:
+        if not isinstance(found, (tuple, list)):
+            raise self._wrong("expected_shapes", "a tuple of ExpectedShape", found)
+        try:
+            return tuple(each if isinstance(each, ExpectedShape) else ExpectedShape(**each) for each in found)
+        except (InvalidSpecError, TypeError) as error:
+            allowed = f"a tuple of ExpectedShape, or of mappings of its fields ({error})"
+            raise self._wrong("expected_shapes", allowed, found) from None
 
     def _wrong(self, field: str, allowed: str, found: object) -> InvalidDeploymentError:
         return InvalidDeploymentError(f"{type(self).__name__}.{field} must be {allowed}, got {found!r:.80}")

@@ -14,7 +14,13 @@ ROUTINE_MAX = 2000
 EVENTFUL = frozenset(
     {Kind.DISPLACED, Kind.CANT_ACCOMMODATE, Kind.EVICTED, Kind.IDLE, Kind.LOAD_FAILED, Kind.MEASURED}
     | {Kind.NODE_LOST, Kind.REPLICA_LOST, Kind.SCALED}
-    | {ClusterNoteKind.TARGET_WRITTEN, ClusterNoteKind.WITHDRAWN, ClusterNoteKind.WORKER_KILLED, ClusterNoteKind.FROZEN}
+    | {
+        ClusterNoteKind.TARGET_WRITTEN,
+        ClusterNoteKind.WITHDRAWN,
+        ClusterNoteKind.CANT_EVER,
+        ClusterNoteKind.WORKER_KILLED,
+        ClusterNoteKind.FROZEN,
+    }
     | {ClusterNoteKind.TRIED_AGAIN}
 )
 """Worth a line of its own; the rest follows from such."""

@@ -16,6 +16,7 @@ from executors.simulator.residency.watch import MemoryWatch
 from executors.simulator.residency.wire import Wire
 from executors.simulator.residency.workers import Workers
 from executors.simulator.scenario.entries import applications_of, changed, entries_of, id_of, shown
+from executors.simulator.scenario.gpu_nodes import shapes_of
 from executors.simulator.scenario.model import Change, Scenario
 from executors.simulator.scenario.weights import GB
 from executors.simulator.streams import Streams
@@ -26,6 +27,7 @@ from rankcore.cluster.events import (
     DeletionRequested,
     LoadReported,
     NodeJoined,
+    NodesListed,
     ScaleRequested,
 )
 from rankcore.cluster.names import DeploymentId
@@ -35,6 +37,7 @@ from rankcore.errors import RankcoreError
 from rankcore.events import NodeLost
 from rankcore.residency import Level
 from rankcore.residency.events import EvictRequested
+from rankcore.residency.spec import ExpectedShape
 from rankcore.values import ReplicaId
 
 
@@ -93,6 +96,7 @@ class ClusterWorld:
         self.control.begin()
         for node in self.nodes.values():
             self._join(node)
+        self._list_nodes()
         self.control.apply(applications_of(tuple(self.entries.values())))
         self.callers.begin()
 
@@ -153,6 +157,13 @@ class ClusterWorld:
                 at=self.loop.now,
             )
         )
+
+    def _list_nodes(self) -> None:
+        up = tuple(node_id for node_id, node in self.nodes.items() if node.up)
+        expected = tuple(
+            ExpectedShape(gpu_bytes=shape.gpu_bytes, labels=shape.labels) for shape in shapes_of(self.scenario.expected_shapes)
+        )
+        self.tell(NodesListed(node_ids=up, expected_shapes=expected, at=self.loop.now))
 
     # -- what happens
 
@@ -243,6 +254,7 @@ class ClusterWorld:
         for node in self.nodes.values():
             if node.up:
                 self._joined(node, node.life)
+        self._list_nodes()
         self.callers.begin()
         postponed, self._postponed = self._postponed, []
         for change in postponed:

@@ -179,6 +179,8 @@ class Scenario:
         seed: Of all randomness; the same scenario and seed give the same run.
         network: Messages between controller, replicas and routers; None: as usual, and with residency they take no time.
         nodes: The machines, as groups of equal ones.
+        expected_shapes: Nodes that may be added once somebody waits for them; what fits on none of `nodes` and on one of these
+            waits for room, and what fits on none of either is refused at once.
         node_list: And more of them, out of a list of real nodes, for deployments with residency.
         placement_groups: What others have reserved on them, for deployments with a static placement.
         weight_sizes: Where sizes of weights stand that deployments do not say themselves.
@@ -202,6 +204,7 @@ class Scenario:
     network: NetworkModel | None = None
     nodes: tuple[NodeGroup, ...] = ()
     node_list: NodeList | None = None
+    expected_shapes: tuple[NodeGroup, ...] = ()
     placement_groups: tuple[PlacementGroup, ...] = ()
     weight_sizes: WeightSizes | None = None
     every_deployment: Mapping[str, Any] = attrs.Factory(dict)

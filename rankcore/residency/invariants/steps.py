@@ -19,7 +19,7 @@ from rankcore.residency.levels import Phase
 from rankcore.residency.notes import ResidencyNoteKind
 from rankcore.residency.state import ResidencyState, Resident, replica_id_of
 from rankcore.residency.step import ResidencyStep, residency_step
-from rankcore.values import NodeId
+from rankcore.values import NodeId, ReplicaId
 
 
 def check_step(before: ResidencyState, event: Event, step: ResidencyStep) -> list[Violation]:
@@ -41,6 +41,7 @@ def check_step(before: ResidencyState, event: Event, step: ResidencyStep) -> lis
         *(found for old, new in changed for found in _victims_are_needed(after, old, new)),
         *(found for old, new in changed for found in _becomes_warm_if_it_can(before, after, old, new)),
         *_smallest_copies_go_first(before, after, changed),
+        *_copies_are_worth_it(after, changed),
         *_no_warm_replica_is_passed_over(before, after, changed),
         *_what_fits_nowhere_disturbs_nobody(before, event, step),
         *_loads_come_last(after, step),
@@ -122,11 +123,16 @@ def _victims_are_needed(after: ResidencyState, old: Resident | None, new: Reside
 def _becomes_warm_if_it_can(
     before: ResidencyState, after: ResidencyState, old: Resident | None, new: Resident
 ) -> Iterable[Violation]:
-    """T6: nobody becomes COLD beside CPU memory that is free, that others do not need all of, or that copies at rest hold."""
+    """T6: nobody becomes COLD beside CPU memory that is free, that others do not need all of, or that copies at rest hold.
+
+    Where those copies stay that save most, beside what is free.
+    """
     if old is None or old.phase is not Phase.SERVING or new.phase is not Phase.LEAVING or new.forgets:
         return
     assert new.node_id is not None
-    if new.copy_node_id is None and _room_for_copies(before, after, new.node_id) >= after.models[new.model].weight_bytes:
+    saves, node = after.policy.warm_eviction == "saving", after.nodes[new.node_id]
+    room = node.cpu_free_bytes - node.cpu_excess_bytes if saves else _room_for_copies(before, after, new.node_id)
+    if new.copy_node_id is None and room >= after.models[new.model].weight_bytes:
         yield Violation("T6", f"{new.replica_id} becomes COLD, and would fit into CPU memory")
 
 
@@ -152,6 +158,8 @@ def _smallest_copies_go_first(
     before: ResidencyState, after: ResidencyState, changed: Iterable[tuple[Resident | None, Resident]]
 ) -> Iterable[Violation]:
     """T6: no copy that stays is smaller than one that was dropped for another one."""
+    if after.policy.warm_eviction == "saving":
+        return
     for old, new in changed:
         if old is None or old.phase is not Phase.RESTING or new.phase is not Phase.DROPPING or new.makes_room_for is None:
             continue
@@ -161,6 +169,32 @@ def _smallest_copies_go_first(
             stays = was is not None and was.phase is other.phase is Phase.RESTING
             if stays and (other.cpu_bytes, other_id) < (new.cpu_bytes, new.replica_id):
                 yield Violation("T6", f"{new.replica_id} is dropped, and the smaller {other_id} stays")
+
+
+def _copies_are_worth_it(after: ResidencyState, changed: Iterable[tuple[Resident | None, Resident]]) -> Iterable[Violation]:
+    """T17: copies that are dropped for another one save no more than it, and none of them could be spared."""
+    if after.policy.warm_eviction != "saving":
+        return
+    dropped: dict[ReplicaId, list[Resident]] = {}
+    for old, new in changed:
+        if old is not None and old.phase is Phase.RESTING and new.phase is Phase.DROPPING and new.makes_room_for is not None:
+            dropped.setdefault(new.makes_room_for, []).append(new)
+    for newcomer_id, copies in dropped.items():
+        newcomer = after.replicas[newcomer_id]
+        saved = _saving(after, newcomer, newcomer.cpu_need_bytes)
+        lost = [_saving(after, each, each.cpu_bytes) for each in copies]
+        if sum(lost) > saved * (1.0 + 1e-9):
+            yield Violation("T17", f"copies are dropped for {newcomer_id} that save {sum(lost):g}, and it saves {saved:g}")
+        lacks = newcomer.cpu_need_bytes - newcomer.cpu_bytes
+        coming = sum(after.replicas[each].cpu_bytes for each in newcomer.waits_for)
+        alone = {*newcomer.waits_for} == {each.replica_id for each in copies}  # others need none of what they bring
+        if alone and any(coming - each.cpu_bytes >= lacks for each in copies):
+            yield Violation("T17", f"a copy is dropped for {newcomer_id} that could be spared")
+
+
+def _saving(after: ResidencyState, record: Resident, size: int) -> float:
+    horizon_s = after.policy.reuse_horizon_s
+    return size * horizon_s / (horizon_s + after.clock - record.last_used)
 
 
 def _no_warm_replica_is_passed_over(

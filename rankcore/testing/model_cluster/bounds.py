@@ -42,6 +42,7 @@ class ClusterBounds:
         reports: Of calls that wait; time passes after each.
         weights: Of each deployment in their order: weights on GPUs, 0 replicas to begin with; empty: none has residency.
         nodes: The memory that there is for them.
+        listed: Whether it is said which nodes there are, so that what fits on none is told so.
         failures: Moves of weights that fail.
         hangs: Workers that answer nothing any more, but to a kill.
         delays: How often more time passes than a move of weights may take.
@@ -61,6 +62,7 @@ class ClusterBounds:
     reports: int = 0
     weights: tuple[ResidencySpec, ...] = ()
     nodes: tuple[NodeBounds, ...] = ()
+    listed: bool = True
     failures: int = 0
     hangs: int = 0
     delays: int = 0
@@ -164,6 +166,13 @@ SYSTEMS: dict[str, ClusterBounds] = {
         asks=3,
         delays=1,
         late_s=1100.0,
+    ),
+    "cluster-never": ClusterBounds(
+        weights=(_LARGE,),
+        nodes=(NodeBounds((4,), 6),),
+        wishes=(("calls", "a/x", "p:1"), ("calls", "a/x", "p:0")),
+        asks=3,
+        crashes=1,
     ),
 }
 """The series of `rankcore check --cluster`."""

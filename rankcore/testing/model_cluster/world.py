@@ -23,6 +23,7 @@ from rankcore.cluster.events import (
     DeletionRequested,
     LoadReported,
     NodeJoined,
+    NodesListed,
     PolicyAnswered,
     RecordSaved,
     ReportedLoad,
@@ -239,6 +240,8 @@ def _join(draft: WorldDraft) -> None:
     for number, node in enumerate(draft.bounds.nodes):
         gpu_bytes, cpu_bytes = node.gpu_bytes, node.cpu_bytes
         draft.tell(NodeJoined(node_id=f"n{number}", resources={}, gpu_bytes=gpu_bytes, cpu_bytes=cpu_bytes, at=draft.now))
+    if draft.bounds.listed:
+        draft.tell(NodesListed(node_ids=tuple(f"n{number}" for number in range(len(draft.bounds.nodes))), at=draft.now))
 
 
 def _applied(bounds: ClusterBounds, deployment: str, version: str, at: float = 0.0) -> ApplyRequested:
