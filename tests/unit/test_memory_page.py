@@ -61,7 +61,7 @@ def test_what_happened_stands_in_the_list_with_its_reason(result):
     for words in (
         "node gpu-node-1 lost, with",
         "displaced: ",
-        "can't accommodate: never@1#",
+        "can't ever: never: no node could ever hold it",
         "target written: large: 0 -> 1 by demand",
         "load failed: large@1#",
     ):

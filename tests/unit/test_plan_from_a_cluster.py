@@ -21,6 +21,7 @@ def journal(tmp_path) -> str:
     cluster.apply(application(*weights), application(entry("b/x", 2)))
     cluster.wait(20.0)
     cluster.call("a/y", 3)
+    cluster.journal.close()
     return str(tmp_path / "run.jsonl")
 
 
