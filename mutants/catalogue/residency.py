@@ -5,7 +5,6 @@ from mutants.mutant import Mutant
 DISPLACEMENT = "rankcore/residency/displacement.py"
 PLACING = "rankcore/residency/placing.py"
 COPIES = "rankcore/residency/copies.py"
-EVER = "rankcore/residency/ever.py"
 
 RESIDENCY = (
     Mutant(
@@ -223,22 +222,6 @@ RESIDENCY = (
         "rankcore/residency/life.py",
         "    else:\n        lose_copy(ledger, record)\n\n\ndef on_replica_used",
         "\n\ndef on_replica_used",
-    ),
-    Mutant(
-        "nobody-is-expected",
-        "T18",
-        "a node that may appear does not count",
-        EVER,
-        "    if any(why_not(_empty(each), spec, total_bytes) is None for each in expected):\n",
-        "    if False:\n",
-    ),
-    Mutant(
-        "a-shape-on-the-brink-holds-it",
-        "T18",
-        "of nodes that nearly could hold a replica none is looked at itself",
-        EVER,
-        "is not None for each in shapes[shape]):",
-        "is not None or True for each in shapes[shape]):",
     ),
     Mutant(
         "a-restart-forgets-what-was-measured",

@@ -5,6 +5,7 @@ from mutants.mutant import Mutant
 ADOPTION = "rankcore/cluster/adoption.py"
 CONCLUDE = "rankcore/cluster/conclude.py"
 DEMAND = "rankcore/cluster/demand.py"
+EVER = "rankcore/residency/ever.py"
 NEVER = "rankcore/cluster/never.py"
 PLANNER = "rankcore/cluster/planner.py"
 TENURES = "rankcore/cluster/tenures.py"
@@ -271,5 +272,21 @@ TENURES_AND_DEMAND = (
         DEMAND,
         "        if unfit and not _has_any(draft, deployment, residency):\n",
         "        if unfit and residency.unfit:\n",
+    ),
+    Mutant(
+        "nobody-is-expected",
+        "T18",
+        "a node that may appear does not count",
+        EVER,
+        "    if any(why_not(_empty(each), spec, total_bytes) is None for each in expected):\n",
+        "    if False:\n",
+    ),
+    Mutant(
+        "a-shape-on-the-brink-holds-it",
+        "T18",
+        "of nodes that nearly could hold a replica none is looked at itself",
+        EVER,
+        "is not None for each in shapes[shape]):",
+        "is not None or True for each in shapes[shape]):",
     ),
 )
