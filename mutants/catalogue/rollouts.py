@@ -231,7 +231,7 @@ ROLLOUTS = (
         "V19",
         "what is tried again after it was given up still counts its failures",
         RETRY,
-        "replace(slot, failures=0, failed_build=None, retry_at=0.0)",
-        "replace(slot, retry_at=0.0)",
+        "        slots.forget_counts(draft, rank)\n",
+        "        pass\n",
     ),
 )

@@ -94,6 +94,12 @@ def is_unproven(draft: Draft, build: tuple[str, str | None] | None) -> bool:
     return build == draft.spec.build and (draft.proven is None or draft.proven.build != build)
 
 
+def forget_counts(draft: Draft, rank: int) -> None:
+    """What failed in a slot counts no longer, nor what was served in it."""
+    slot = draft.slots[rank]
+    draft.slots = draft.slots.set(rank, replace(slot, failures=0, failed_build=None, retry_at=0.0, served_s=0.0))
+
+
 def count_served(draft: Draft, holder: Replica) -> None:
     """The holder of a slot is told to go while it is ready: its time adds up with that of those before it.
 

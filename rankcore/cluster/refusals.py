@@ -17,9 +17,8 @@ from rankcore.cluster.draft import ClusterDraft
 from rankcore.cluster.planner import PLANNER
 from rankcore.frozen import EMPTY
 from rankcore.residency.events import DeployRequested
-from rankcore.residency.fit import degree_on
-from rankcore.residency.spec import ModelSpec, Wanted
-from rankcore.residency.state import ResidencyNode
+from rankcore.residency.ever import why_not
+from rankcore.residency.spec import Wanted
 from rankcore.values import NodeId
 
 
@@ -28,7 +27,7 @@ def refuse(draft: ClusterDraft, model: str, node_id: NodeId) -> None:
     weights = draft.weights
     spec, nodes = weights.planner.models[model], weights.planner.nodes
     refused = {*weights.refused.get(model, ()), node_id}
-    elsewhere = any(each not in refused and _could_hold(node, spec) for each, node in nodes.items())
+    elsewhere = any(each not in refused and why_not(node, spec, spec.total_bytes) is None for each, node in nodes.items())
     kept = tuple(sorted(refused)) if elsewhere else ()
     draft.weights = replace(weights, refused=weights.refused.set(model, kept))
 
@@ -42,7 +41,3 @@ def forget(draft: ClusterDraft) -> None:
         if spec is not None and spec.avoids:
             wanted = Wanted(spec=replace(spec, avoids=()), replicas=planner.target(model))
             draft.worklist.add(PLANNER, DeployRequested(wanted=(wanted,), at=draft.clock))
-
-
-def _could_hold(node: ResidencyNode, spec: ModelSpec) -> bool:
-    return spec.node_labels.items() <= node.labels.items() and degree_on(node, spec.gpus, spec.total_bytes) is not None

@@ -65,7 +65,7 @@ def check_served(before: DeploymentState, step: Step) -> Iterable[Violation]:
     """
     now: dict[object, list[float]] = {}
     for slot in _counted(step.state.tables):
-        if slot.served_s and slot.failed_build is not None:
+        if slot.served_s:
             now.setdefault(slot.failed_build, []).append(slot.served_s)
     if not now:
         return

@@ -9,6 +9,7 @@ from itertools import chain
 
 from msgspec.structs import replace
 
+from rankcore.book import slots
 from rankcore.draft import Draft
 from rankcore.events import RetryRequested
 from rankcore.frozen import EMPTY
@@ -34,8 +35,8 @@ def on_retry_requested(draft: Draft, event: RetryRequested) -> None:
 
 
 def _try_again(draft: Draft) -> None:
-    for rank, slot in sorted(draft.slots.items()):
-        draft.slots = draft.slots.set(rank, replace(slot, failures=0, failed_build=None, retry_at=0.0))
+    for rank, _ in sorted(draft.slots.items()):
+        slots.forget_counts(draft, rank)
     draft.former = EMPTY
     draft.reach(Milestone.VERSION_CHANGED, f"version {draft.spec.version!r} is tried again")
     change_build(draft, draft.spec)

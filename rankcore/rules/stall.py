@@ -68,7 +68,8 @@ def _is_out(draft: Draft) -> bool:
 
 def _runs_or_lacks_room(draft: Draft, slot: Slot) -> bool:
     state = draft.replicas[slot.holder].state if slot.holder is not None else REQUESTED
-    return state in RUNNING or (state is REQUESTED and slot.failed_build != draft.spec.build)
+    has_failed = bool(slot.failures) and slot.failed_build == draft.spec.build
+    return state in RUNNING or (state is REQUESTED and not has_failed)
 
 
 def watch(draft: Draft) -> None:

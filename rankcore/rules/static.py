@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-from msgspec.structs import replace
-
 from rankcore.book import bundles, replicas, slots
 from rankcore.draft import Draft
 from rankcore.events import BundleLost, BundleRestored
@@ -145,7 +143,7 @@ def change_placement(draft: Draft, old: DeploymentSpec) -> None:
         leaving.end_successor(draft, rank, "a static placement begins")
     for rank in sorted(rank for rank, slot in draft.slots.items() if slot.failures):
         if old.place_of(rank) != draft.spec.place_of(rank):
-            draft.slots = draft.slots.set(rank, replace(draft.slots[rank], failures=0, failed_build=None, retry_at=0.0))
+            slots.forget_counts(draft, rank)
     draft.former = EMPTY
     follow(draft, failed)
     if draft.status is not DeploymentStatus.RECOVERING:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rankcore import DeploymentStatus, NoteKind
+from rankcore import DeploymentStatus, NoteKind, StaticPlacement
 from rankcore.events import NodeLost, ReplicasLeave
 from tests.scripted import Deployment
 
@@ -28,6 +28,34 @@ def serve(d: Deployment, served_s: float, target: int = 1) -> None:
 def sum_of(d: Deployment, rank: int = 0) -> float:
     slot = d.state.tables.slots.get(rank) or d.state.tables.former.get(rank)
     return slot.served_s if slot is not None else 0.0
+
+
+def test_a_rank_without_room_that_was_served_for_a_while_does_not_roll_a_proven_build_back() -> None:
+    d = Deployment.running(2, max_unavailable=2, progress_deadline_s=100.0, rollback=True, min_ready_s=10.0)
+    d.wait(20.0)
+    d.change(version="2")
+    d.settle()
+    d.wait(6.0)
+    d.resize(1)
+    d.settle()
+    d.resize(2)
+    assert sum_of(d, 1) == 6.0
+    d.wait(200.0)
+    assert len(d.noted(NoteKind.STALLED)) == 1
+    assert d.state.spec.version == "2", "what is missing is room"
+
+
+def test_what_was_served_before_another_placement_is_of_nobody() -> None:
+    d = Deployment(None, placement=StaticPlacement({0: [0]}, 8, group="g"), start_backoff_s=1.0)
+    d.settle()
+    d.die(str(d.state.holder_of(0)))
+    d.wait(1.0)
+    d.settle()
+    d.wait(1.0)
+    d.change(version="2")
+    assert sum_of(d) == 1.0
+    d.change(placement=None)
+    assert sum_of(d) == 0.0
 
 
 def test_those_who_are_scaled_away_after_five_seconds_prove_a_build_of_ten() -> None:
