@@ -14,8 +14,8 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from executors.ray_gpu import names
-from executors.ray_gpu.api import running_status
 from executors.ray_gpu.errors import InvalidCallError, NoAnswerError, UnknownNameError
+from executors.ray_gpu.inspecting import running_status
 from executors.ray_gpu.overview import DeploymentInfo, Status
 
 ANSWER_S = 3.0
