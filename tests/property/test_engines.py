@@ -91,7 +91,7 @@ def test_w1_two_thousand_engines() -> None:
 
 
 def small_worlds(counts: range) -> int:
-    """W6: every engine and workload of the smallest sizes; says how many."""
+    """A part of W6: chunked engines, prompts of 1 or 3, outputs of 1 or 4, arrivals together or 17 ps apart; says how many."""
     step_time = StepTime(Curve(((1, 10), (2, 13))), Curve(((0, 0), (1, 5))), 1, 1)
     engines = [
         Engine(step_time, blocks, seqs, 8, True, 1, policy)
