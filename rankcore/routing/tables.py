@@ -103,6 +103,13 @@ class Tables:
         heads = [line.head() for line in lines if line]
         return min((each.arrived_at for each in (*heads, *self.unsplit.values())), default=None)
 
+    @property
+    def waiting_requests(self) -> list[RequestId]:
+        """Those that wait, in the order of arrival; a broadcast once, while any part of it does."""
+        lines = (self.anyone, *self.ranked.values(), self.unsplit.values())
+        wait = sorted((each.serial, each.request_id) for line in lines for each in line)
+        return list(dict.fromkeys(request_id for _, request_id in wait))
+
     # -- what is in flight
 
     def give(self, request: Request, replica: RoutedReplica) -> None:
