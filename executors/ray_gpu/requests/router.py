@@ -230,6 +230,7 @@ class Router:
         """The calls that are meant, in the order in which they wait, as plain data; ended by now, where that is asked for."""
         now, places = self._loop.time(), {each: place for place, each in enumerate(self._core.waiting_requests, 1)}
         meant = list(places) if inquiry.request is None else [inquiry.request]
+        calls = [self._calls[each] for each in meant if each in self._calls]
         stands = str(self._status[1]) if self._status is not None and not self._routes else "QUEUED"
         found = [
             {
@@ -242,12 +243,12 @@ class Router:
                 "position": places.get(call.request_id, 0),
                 "status": stands,
             }
-            for call in (self._calls[each] for each in meant if each in self._calls)
+            for call in calls
         ]
-        for each in found if inquiry.because is not None else ():
-            call = self._calls[each["request"]]
-            self._tell(RequestCancelled(request_id=call.request_id, at=now))
-            call.fail(CallCancelledError(inquiry.because))
+        if inquiry.because is not None:
+            for call in calls:
+                self._tell(RequestCancelled(request_id=call.request_id, at=now))
+                call.fail(CallCancelledError(inquiry.because))
         return found
 
     def _stand(self, version: Version, status: CallStatus) -> None:
