@@ -88,7 +88,7 @@ if TYPE_CHECKING:
         DeploymentResponse,
         DeploymentResponseGenerator,
     )
-    from executors.ray_gpu.requests.under_way import cancel_request, requests_under_way
+    from executors.ray_gpu.requests.under_way import cancel_request, cancel_waiting, requests_under_way
     from executors.ray_gpu.rest.options import RestOptions
     from executors.ray_gpu.rest.starting import start_rest, stop_rest
     from executors.ray_gpu.serve_options import ControllerOptions
@@ -142,6 +142,7 @@ _HOMES = {
     "VersionMismatchError": "executors.ray_gpu.errors",
     "batch": "executors.ray_gpu.requests.batching",
     "cancel_request": "executors.ray_gpu.requests.under_way",
+    "cancel_waiting": "executors.ray_gpu.requests.under_way",
     "config_in_force": "executors.ray_gpu.inspecting",
     "controller_health": "executors.ray_gpu.inspecting",
     "LogLine": "executors.log_lines",
@@ -233,6 +234,7 @@ __all__ = [
     "VersionMismatchError",
     "batch",
     "cancel_request",
+    "cancel_waiting",
     "config_in_force",
     "controller_health",
     "cordon",

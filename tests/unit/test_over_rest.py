@@ -286,9 +286,16 @@ def test_what_needs_ray_itself_refuses_the_address_of_a_server(words):
     assert "expected HOST:PORT of a Ray cluster, which this command needs" in typed(*words, "-a", "http://h:1", status=2)
 
 
-@pytest.mark.parametrize("words", [["logs", "shop"], ["notes"], ["requests"], ["cancel", "x"]])
+@pytest.mark.parametrize(
+    "words", [["logs", "shop"], ["notes"], ["requests"], ["cancel", "x"], ["cancel", "--waiting-for", "x"]]
+)
 def test_what_a_server_does_not_have_says_where_it_is(server, words):
     assert "through a REST server: " in typed(*words, "-a", server.address, status=2)
+
+
+def test_a_cancellation_is_of_one_request_or_of_all_that_wait():
+    for words in ([], ["x", "--waiting-for", "y"]):
+        assert "the ID of a request, or --waiting-for" in typed("cancel", *words, status=2)
 
 
 def test_everything_is_ended_after_a_question(server, monkeypatch):

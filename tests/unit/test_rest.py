@@ -16,6 +16,7 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[r
 from starlette.routing import compile_path
 
 from executors import ray_gpu
+from executors.cli.requests import lines_of
 from executors.ray_gpu import building, changing, connection, deploying, inspecting
 from executors.ray_gpu.errors import (
     ConflictError,
@@ -27,7 +28,7 @@ from executors.ray_gpu.errors import (
 )
 from executors.ray_gpu.messages import Ingress
 from executors.ray_gpu.overview import DeploymentInfo, ReplicaStatus, Status
-from executors.ray_gpu.requests.under_way import CallsUnderWay
+from executors.ray_gpu.requests.under_way import CallsUnderWay, CallWaiting
 from executors.ray_gpu.rest import endpoints, journal_file, notes, openapi, writing
 from executors.ray_gpu.rest.app import RestApp
 from executors.ray_gpu.rest.cluster_view import ClusterView, NothingRunsError
@@ -219,6 +220,27 @@ def test_what_one_path_needs_is_asked_once_for_all_its_readers(monkeypatch, path
 
     assert {status for status, *_ in asyncio.run(many())} == {200}
     assert len(asked) == 1
+
+
+def test_what_waits_is_shown_by_name_and_age_and_all_of_it_ended_at_once(monkeypatch):
+    waiting = tuple(
+        CallWaiting(id=str(age), deployment=name, method="m", request_id="r", model_id="", stream=False, age_s=age, position=1,
+            status="QUEUED")
+        for name, age in (("shop/Chat", 9.0), ("shop/Chat", 1.0), ("other/Chat", 9.0))
+    )  # fmt: skip
+    monkeypatch.setattr(endpoints.under_way, "calls_in", lambda _: CallsUnderWay((), (), waiting, 2))
+    ended = []
+    monkeypatch.setattr(writing.under_way, "cancel_waiting", lambda name, **_: ended.append(name) or ("r", "r"))
+    rest = Rest()
+    status, said, *_ = asyncio.run(rest.ask("GET", "/api/v1/requests?application=shop&older_than_s=5"))
+    assert (status, [each["id"] for each in said["waiting_requests"]], said["silent_callers"]) == (200, ["9.0"], 2)
+    status, said, *_ = asyncio.run(Rest().ask("DELETE", "/api/v1/requests?waiting_for=shop/Chat"))
+    assert (status, said, ended) == (200, {"cancelled": ["r", "r"]}, ["shop/Chat"])
+    lines = list(lines_of(CallsUnderWay((), (), waiting[:1], 2)))
+    assert lines == [
+        "     9.0 s  waits for shop/Chat  QUEUED, place 1  m  r  9.0",
+        "did not answer: 2 processes in which calls wait",
+    ]
 
 
 def test_whoever_has_written_reads_what_came_of_it(scaled):

@@ -76,6 +76,11 @@ def cancel(request: str, namespace: str) -> None:
     under_way.cancel_request(request, namespace=namespace)
 
 
+def cancel_waiting(name: str, namespace: str) -> tuple[str, ...]:
+    """End all that wait for an application or a deployment."""
+    return under_way.cancel_waiting(name, namespace=namespace)
+
+
 class Writer:
     """Makes the calls. On the REST server's loop."""
 
