@@ -1,0 +1,38 @@
+"""Whatever comes in whatever order: no rank is held twice, rounds are dense, and who lives and fits keeps its rank."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rankcore.gang import Admit, ClockAdvanced, Event, Gang, Joined, LeaseLapsed, Left, Restart, step
+
+MEMBERS = [f"m{index}" for index in range(6)]
+EVENTS = st.one_of(
+    st.sampled_from(MEMBERS).map(lambda member: Joined(member, f"node-{int(member[1:]) % 4}")),
+    st.sampled_from(MEMBERS).map(Left),
+    st.sampled_from(MEMBERS).map(LeaseLapsed),
+    st.integers(0, 20).map(lambda s: ClockAdvanced(10.0 * s)),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 3), st.lists(EVENTS, max_size=40))
+def test_survivors_keep_their_ranks_and_rounds_are_dense(low: int, events: list[Event]) -> None:
+    gang = Gang(low, 3)
+    for event in events:
+        before = {member: gang.table.rank_of(member).rank for member in gang.living}
+        there = {*gang.arrived, *(one.member for one in gang.waiting), getattr(event, "member", None)}
+        gone, was_open, seats = gang.lost, gang.opened_s is not None, len(gang.table)
+        gang, commands = step(gang, event)
+        admitted = {said.member: said.rank for said in commands if isinstance(said, Admit)}
+        if admitted:
+            size = len(admitted)
+            assert sorted(admitted.values()) == list(range(size))
+            assert low <= size <= 3
+            assert not admitted.keys() & set(gone)
+            assert admitted.keys() <= there
+            left = {event.member} if isinstance(event, Left | LeaseLapsed) else set()
+            for member in before.keys() - left:
+                assert member in admitted
+                assert admitted[member] == before[member] or before[member] >= size
+        if isinstance(event, Joined) and event.member not in before and seats == 3 and not was_open:
+            assert not any(isinstance(said, Restart) for said in commands)
