@@ -6,14 +6,19 @@ node, else the lowest to the spare that waits longest (TR2, TR3); other spares g
 that nobody took are closed by moving exactly the members at or above the new size (TR4, R8). So who lives keeps its
 rank (TR1), and who is above `max_size` stays parked and opens no round (TR6).
 
-Why it ends: each closing admits all seated at once; an open round that cannot close refuses who waits in it after
-`join_timeout_s`. The seated who are out end by `Joined`, `Left` or `LeaseLapsed`, which the lease forces (TR8).
+Who returns and who waits: a round with enough spares is full as soon as its survivors are back, so it waits for nobody
+who may return: a gang that stands still costs more than one rank on another node. Only where spares lack does it wait
+`last_call_s` for agents of the lost nodes. One that is there in time has its node's rank in either case.
 
-Cost: O(members) for each round, O(log members) for an arrival in an open one, plus the look at who is out.
+Why it ends: each closing admits all seated at once; an open round that cannot close refuses all after `join_timeout_s`.
+The seated who are out end by `Joined`, `Left` or `LeaseLapsed`, which the lease forces (TR8).
+
+Cost: O(members) for each round and each newcomer, O(log members) where a seated one arrives in an open round.
 
 A race: (1) the coordinator restarts and forgets all ranks; (2) a new agent joins before the survivors; (3) it is given
-rank 0, which a survivor holds. So while any agent of the first round believes a rank, only those count towards a full
-gang, and the round else waits `recover_s`, by when a survivor that did not come has ended itself (TR9).
+rank 0, which a survivor holds. So where a coordinator was there before (`restarted`), or an agent of the first round
+believes a rank, only those who do count towards a full gang, and the round else waits `recover_s`, by when a survivor
+that did not come has ended itself (TR9). A newcomer of another `nproc`, or on a survivor's node, has to go for it.
 """
 
 from typing import assert_never
@@ -21,7 +26,7 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from rankcore.frozen import EMPTY, PMap
-from rankcore.gang.state import Gang, Waiting
+from rankcore.gang.state import Gang, Refusal, Waiting
 from rankcore.gang.words import (
     Admit,
     ClockAdvanced,
@@ -47,8 +52,7 @@ def step(gang: Gang, event: Event) -> tuple[Gang, tuple[Command, ...]]:
         case Left() | LeaseLapsed():
             return _gone(gang, event.member)
         case CloseRequested():
-            sent_away = tuple(Refuse(waiting.member, "the job is done") for waiting in gang.waiting)
-            return replace(gang, closed=True, waiting=()), sent_away
+            return _closed(gang, Refusal.DONE)
         case ClockAdvanced():
             return _settle(replace(gang, now_s=max(gang.now_s, event.now_s)))
         case _ as unreachable:
@@ -57,22 +61,58 @@ def step(gang: Gang, event: Event) -> tuple[Gang, tuple[Command, ...]]:
 
 def _joined(gang: Gang, event: Joined) -> tuple[Gang, tuple[Command, ...]]:
     member = event.member
-    if gang.closed:
-        return gang, (Refuse(member, "the job is done"),)
+    if gang.closed is not None:
+        return gang, (Refuse(member, gang.closed),)
     if member in gang.lost:
-        return gang, (Refuse(member, "its lease lapsed: its rank may be another's"),)
+        return gang, (Refuse(member, Refusal.LAPSED),)
     if any(waiting.member == member for waiting in gang.waiting):
         return gang, (Park(member),)
     if member in gang.table:
         gang, restarts = _open(gang, member)
         gang, commands = _settle(replace(gang, arrived=gang.arrived.set(member, None)))
         return gang, restarts + commands
-    gang = replace(gang, waiting=(*gang.waiting, Waiting(member, event.node_id, event.believed)))
+    is_survivor = event.believed is not None and not len(gang.table)
+    known = replace(gang, waiting=tuple(one for one in gang.waiting if one.believed is not None)) if is_survivor else gang
+    refused = _misfit(known, event)
+    if refused is not None:
+        return gang, (refused,)
+    gang, sent_away = _outweighed(gang, event) if is_survivor else (gang, ())
+    gang = replace(gang, waiting=(*gang.waiting, Waiting(member, event.node_id, event.believed, event.nproc)))
     restarts = ()
     if len(gang.table) < gang.max_size:
         gang, restarts = _open(gang, member)
     gang, commands = _settle(gang)
-    return gang, (Park(member), *restarts, *commands)
+    return gang, (*sent_away, Park(member), *restarts, *commands)
+
+
+def _misfit(gang: Gang, event: Joined) -> Refuse | None:
+    """Why an agent cannot be of this gang."""
+    nproc = gang.said_nproc
+    if event.max_size not in (None, gang.max_size):
+        return Refuse(event.member, Refusal.OTHER_MAX, f"MAX is {event.max_size}, expected {gang.max_size}")
+    if nproc is not None and event.nproc not in (None, nproc):
+        return Refuse(event.member, Refusal.OTHER_NPROC, f"nproc is {event.nproc}, expected {nproc}")
+    if gang.agents_on(event.node_id) >= gang.agents_per_node:
+        detail = f"node {event.node_id} has {gang.agents_per_node} already, expected no more"
+        return Refuse(event.member, Refusal.SAME_NODE, detail)
+    return None
+
+
+def _outweighed(gang: Gang, survivor: Joined) -> tuple[Gang, tuple[Command, ...]]:
+    """Send those without a rank away that do not go with a survivor: it was there first, though it comes later."""
+    kept = [one for one in gang.waiting if one.believed is not None]
+    sent_away = []
+    for one in gang.waiting:
+        if one.believed is None:
+            alike = Joined(one.member, one.node_id, None, one.nproc)
+            told = Waiting(survivor.member, survivor.node_id, survivor.believed, survivor.nproc)
+            refused = _misfit(replace(gang, waiting=(*kept, told)), alike)
+            if refused is None:
+                kept.append(one)
+            else:
+                sent_away.append(refused)
+    kept_ids = {one.member for one in kept}
+    return replace(gang, waiting=tuple(one for one in gang.waiting if one.member in kept_ids)), tuple(sent_away)
 
 
 def _gone(gang: Gang, member: str) -> tuple[Gang, tuple[Command, ...]]:
@@ -86,7 +126,7 @@ def _gone(gang: Gang, member: str) -> tuple[Gang, tuple[Command, ...]]:
 
 def _open(gang: Gang, cause: str) -> tuple[Gang, tuple[Command, ...]]:
     """Open a round, if none is: all that run are told, but who is the cause."""
-    if gang.opened_s is not None or gang.closed:
+    if gang.opened_s is not None or gang.closed is not None:
         return gang, ()
     restarts = tuple(Restart(member) for member in gang.living if member != cause)
     return replace(gang, opened_s=gang.now_s, arrived=EMPTY), restarts
@@ -94,20 +134,29 @@ def _open(gang: Gang, cause: str) -> tuple[Gang, tuple[Command, ...]]:
 
 def _settle(gang: Gang) -> tuple[Gang, tuple[Command, ...]]:
     """Close the open round if it is time to, or give it up."""
-    if gang.opened_s is None or gang.closed:
+    if gang.opened_s is None or gang.closed is not None:
         return gang, ()
     age_s = gang.now_s - gang.opened_s
     there = len(gang.arrived) + len(gang.waiting)
-    believers = sum(waiting.believed is not None for waiting in gang.waiting) if not len(gang.table) else 0
-    full = (believers or there) >= gang.max_size
-    called = age_s >= (gang.recover_s if believers else gang.last_call_s) and there >= gang.min_size
+    believers = sum(waiting.believed is not None for waiting in gang.waiting)
+    recovers = not len(gang.table) and (gang.restarted or believers > 0)
+    full = (believers if recovers else there) >= gang.max_size
+    called = age_s >= (gang.recover_s if recovers else gang.last_call_s) and there >= gang.min_size
     if len(gang.arrived) + len(gang.lost) == len(gang.table) and (full or called):
         return _close(gang)
     if age_s < gang.join_timeout_s or there >= gang.min_size:
         return gang, ()
-    reason = f"{there} agents are there after {gang.join_timeout_s:g} s, at least {gang.min_size} are needed"
-    members = (*sorted(gang.arrived), *(waiting.member for waiting in gang.waiting))
-    return replace(gang, closed=True, waiting=()), tuple(Refuse(member, reason) for member in members)
+    return _closed(
+        gang, Refusal.TIMED_OUT, f"{there} agents are there after {gang.join_timeout_s:g} s, expected {gang.min_size}"
+    )
+
+
+def _closed(gang: Gang, reason: Refusal, detail: str = "") -> tuple[Gang, tuple[Command, ...]]:
+    """No more rounds: all that live are told, also those that run."""
+    if gang.closed is not None:
+        return gang, ()
+    members = (*gang.living, *(waiting.member for waiting in gang.waiting))
+    return replace(gang, closed=reason, waiting=()), tuple(Refuse(member, reason, detail) for member in members)
 
 
 def _close(gang: Gang) -> tuple[Gang, tuple[Command, ...]]:
@@ -139,5 +188,5 @@ def _close(gang: Gang) -> tuple[Gang, tuple[Command, ...]]:
     table, _ = table.compact()
     size = len(table)
     admitted = tuple(Admit(member, rank.rank, size, last + 1) for member, rank in table.ranks.items())
-    closed = replace(gang, table=table, lost=EMPTY, arrived=EMPTY, waiting=tuple(waiting), round=last + 1, opened_s=None)
-    return closed, admitted
+    gang = replace(gang, nproc=gang.said_nproc, waiting=tuple(waiting), opened_s=None)
+    return replace(gang, table=table, lost=EMPTY, arrived=EMPTY, round=last + 1), admitted

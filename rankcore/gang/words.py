@@ -4,16 +4,25 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from rankcore.gang.state import Believed
+from rankcore.gang.state import Believed, Refusal
 from rankcore.values import NodeId
 
 
 class Joined(Struct, frozen=True):
-    """An agent asks for the next round. Its id is never used by another process."""
+    """An agent asks for the next round.
+
+    Attributes:
+        member: Its id, which is never used by another process.
+        believed: The rank that a coordinator has given it; None: none has.
+        nproc: How many workers it runs; None: it does not say.
+        max_size: The MAX that it was started with; None: it does not say.
+    """
 
     member: str
     node_id: NodeId
     believed: Believed | None = None
+    nproc: int | None = None
+    max_size: int | None = None
 
 
 class Left(Struct, frozen=True):
@@ -60,10 +69,11 @@ class Restart(Struct, frozen=True):
 
 
 class Refuse(Struct, frozen=True):
-    """Send an agent away."""
+    """Send an agent away. One that runs is not stopped: it is told that there is no further round."""
 
     member: str
-    reason: str
+    reason: Refusal
+    detail: str = ""
 
 
 Event: TypeAlias = Joined | Left | LeaseLapsed | CloseRequested | ClockAdvanced
