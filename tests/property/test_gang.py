@@ -3,7 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankcore.gang import Admit, ClockAdvanced, Event, Gang, Joined, LeaseLapsed, Left, Restart, step
+from rankcore.gang import Admit, Believed, ClockAdvanced, CloseRequested, Event, Gang, Joined, LeaseLapsed, Left, Restart, step
+from rankcore.gang.invariants import check, check_step
+from tests.extent import examples
 
 MEMBERS = [f"m{index}" for index in range(6)]
 EVENTS = st.one_of(
@@ -11,10 +13,11 @@ EVENTS = st.one_of(
     st.sampled_from(MEMBERS).map(Left),
     st.sampled_from(MEMBERS).map(LeaseLapsed),
     st.integers(0, 20).map(lambda s: ClockAdvanced(10.0 * s)),
+    st.builds(Joined, st.sampled_from(MEMBERS), st.just("node-x"), st.builds(Believed, st.integers(0, 3), st.just(7))),
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.integers(1, 3), st.lists(EVENTS, max_size=40))
 def test_survivors_keep_their_ranks_and_rounds_are_dense(low: int, events: list[Event]) -> None:
     gang = Gang(low, 3)
@@ -36,3 +39,15 @@ def test_survivors_keep_their_ranks_and_rounds_are_dense(low: int, events: list[
                 assert admitted[member] == before[member] or before[member] >= size
         if isinstance(event, Joined) and event.member not in before and seats == 3 and not was_open:
             assert not any(isinstance(said, Restart) for said in commands)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(
+    st.integers(1, 3), st.lists(st.one_of(EVENTS, EVENTS, EVENTS, st.just(CloseRequested())), max_size=40), st.integers(1, 3)
+)
+def test_tr1_to_tr8_hold_after_each_step(low: int, events: list[Event], each: int) -> None:
+    gang = Gang(low, 3, agents_per_node=each, join_timeout_s=60.0)
+    for event in events:
+        before = gang
+        gang, commands = step(gang, event)
+        assert [*check(gang), *check_step(before, event, gang, commands)] == []
