@@ -67,7 +67,8 @@ def _closed_round(before: Gang, event: Event, after: Gang, admitted: dict[str, i
         yield Violation("TR7", f"a round closes while {sorted(out)} are out")
     for member in sorted({*held} - lost):
         if admitted.get(member) != held[member] and held[member] < size:
-            yield Violation("TR1", f"{member} had rank {held[member]} and has {admitted.get(member)} of {size}")
+            rule = "TR5" if size > len(held) else "TR1"
+            yield Violation(rule, f"{member} had rank {held[member]} and has {admitted.get(member)} of {size}")
     room = min(before.max_size, len(held) - len(lost) + len(waiting))
     if held and size != room:
         yield Violation("TR4", f"{size} are admitted, there is room for {room}")

@@ -64,6 +64,7 @@ def closed(ranks: str, waiting: str = "") -> tuple[Gang, list[Command]]:
         ("TR2", replace(ROUND, waiting=(Waiting("a2", "node-a", None), Waiting("d", "node-d", None))), closed("dbc", "a2")),
         ("TR3", replace(ROUND, waiting=(Waiting("d", "node-d", None), Waiting("e", "node-e", None))), closed("ebc", "d")),
         ("TR4", seated("abc", opened_s=0.0, arrived=some("abc")), closed("ab")),
+        ("TR5", seated("ab", "d", opened_s=0.0, arrived=some("ab")), closed("bad")),
         ("TR7", replace(ROUND, arrived=some("b"), waiting=(Waiting("d", "node-d", None),)), closed("dbc")),
         ("TR8", replace(ROUND, lost=some("a"), waiting=(Waiting("d", "node-d", None),)), closed("abc", "d")),
     ],
