@@ -58,7 +58,7 @@ def test_the_spare_that_waits_longest_takes_exactly_the_lost_rank(end: Event) ->
 
 
 def test_an_agent_of_the_lost_node_gets_its_rank_before_a_spare() -> None:
-    gang, _ = told(running(2, 3, "abc"), Left("a"), Left("b"), *joins("x"), Joined("b2", "node-b"), *joins("c"))
+    gang, _ = told(running(2, 3, "abc"), Left("a"), Left("b"), Joined("b2", "node-b"), *joins("xc"))
     assert ranks(gang) == {"x": 0, "b2": 1, "c": 2}
 
 
