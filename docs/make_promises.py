@@ -35,6 +35,7 @@ GROUPS = {
     "D": ("Those who call weights that may be COLD", ""),
     "P": ("One plane for applications and deployments", "cluster/"),
     "V": ("Availability", ""),
+    "TR": ("Gangs of agents that meet in rounds", "gang/"),
 }
 """Of each letter: what it is about, and the folder of `rankcore/` from which its table names modules."""
 

@@ -46,6 +46,7 @@ GROUPS = {
         catalogue.PLANE,
         ("plane-unit", "plane-properties", "cluster-checker", "router-checker"),
     ),
+    "gangs": Group("--gangs", "gangs", catalogue.GANGS, ("gang-unit", "gang-properties", "gang-checker")),
 }
 EVERY = {name: mutant for group in GROUPS.values() for name, mutant in group.mutants.items()}
 """All mutants by name."""

@@ -146,6 +146,11 @@ _ROWS: tuple[Callable[[Path], Layer], ...] = (
     ),
     _checker("cluster-checker", "rankcore/testing/model_cluster", "--cluster"),
     _checker("router-checker", "rankcore/testing/model_routing", "--router"),
+    _pytest("gang-unit", "example tests of gangs", _unit_tests_of("gang"), 20),
+    _pytest(
+        "gang-properties", "any order of events, promises checked after each step", _files("tests/property/test_gang.py"), 60
+    ),
+    _checker("gang-checker", "rankcore/testing/model_gang", "--gang"),
 )
 
 

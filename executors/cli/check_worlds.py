@@ -5,7 +5,7 @@ from typing import Any
 
 import attrs
 
-from rankcore.testing import model, model_cluster, model_residency, model_routing
+from rankcore.testing import model, model_cluster, model_gang, model_residency, model_routing
 from rankcore.testing.explorable import Explorable
 from rankcore.testing.model.coverage import NOTE_NAMES, REPLICA_ROW_NAMES, STATUS_NAMES
 from rankcore.testing.model.systems import DEEP, SMALL
@@ -55,6 +55,11 @@ WORLDS: dict[str, Worlds] = {
         system=model_cluster.ClusterSystem,
         series=model_cluster.SYSTEMS,
         holds="P2 and P6 hold in every state: no crash loses what was decided, and everything comes to rest.",
+    ),
+    "gang": Worlds(
+        system=model_gang.GangSystem,
+        series=model_gang.SYSTEMS,
+        holds="TR1 to TR8 hold in every state: no rank is two agents', and everything comes to rest.",
     ),
 }
 """By the option that chooses them; those of ranks are explored where none does."""

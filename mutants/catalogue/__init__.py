@@ -5,6 +5,7 @@ from mutants.catalogue.cluster import CLUSTER
 from mutants.catalogue.contract import CONTRACT
 from mutants.catalogue.evictions import EVICTIONS
 from mutants.catalogue.failures import FAILURES
+from mutants.catalogue.gang import GANG
 from mutants.catalogue.overlap import OVERLAP
 from mutants.catalogue.ranks import RANKS
 from mutants.catalogue.readiness import READINESS
@@ -28,3 +29,5 @@ MODELS: dict[str, Mutant] = {each.name: each for each in RESIDENCY}
 """Of the planner of weights."""
 PLANE: dict[str, Mutant] = {each.name: each for each in (*CLUSTER, *TENURES_AND_DEMAND, *AVAILABILITY)}
 """Of the cluster around deployments and weights, and of routers and calls while nobody serves."""
+GANGS: dict[str, Mutant] = {each.name: each for each in GANG}
+"""Of gangs of agents that meet in rounds."""

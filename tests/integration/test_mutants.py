@@ -20,7 +20,7 @@ from mutants.trees import TOPS, Tree
 
 ROOT = Path(__file__).parents[2]
 NAMES = list(EVERY)
-RULE = re.compile(r"[RTDPAQV]\d+|S\d|2(\.\d)?")
+RULE = re.compile(r"(TR|[RTDPAQV])\d+|S\d|2(\.\d)?")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -47,6 +47,7 @@ def test_every_promise_has_a_mutant() -> None:
     promises = {*(f"R{number}" for number in range(1, 13)), *(f"S{number}" for number in range(1, 9)), "2", "2.3", "2.4"}
     promises |= {f"T{number}" for number in range(1, 11)}
     promises |= {"P2", "P3", "P4", "P5", "P6", "T11", "Q11", "Q12", "Q13"}
+    promises |= {f"TR{number}" for number in range(1, 9)}
     assert promises <= broken
 
 

@@ -17,7 +17,7 @@ BOUNDS = (
 )
 """The options that are fields of `rankcore.testing.model.Bounds`."""
 
-OTHER_WORLDS = ("router", "residency", "cluster")
+OTHER_WORLDS = ("router", "residency", "cluster", "gang")
 """The options that choose another row of `executors.cli.check_worlds.WORLDS` than that of ranks."""
 
 
@@ -28,6 +28,7 @@ def check(
     router: options.Router = False,
     residency: options.Residency = False,
     cluster: options.ClusterOption = False,
+    gang: options.Gang = False,
     only: options.Only = None,
     replicas: options.Replicas = None,
     start: options.Start = None,
@@ -103,6 +104,7 @@ def check(
       rankcore check --router --only router-credits
       rankcore check --residency
       rankcore check --cluster
+      rankcore check --gang
       rankcore check --replicas 2 --bundles 3 --healthy --mappings 1 --bundle-losses 1
       rankcore check --healthy --updates 1 --crashes 1 --max-surge 1 --max-unavailable 0 --hand-over overlap
       rankcore check --deep --keep night                     for hours; Ctrl-C, and the same command goes on

@@ -51,6 +51,7 @@ Residency = Annotated[bool, typer.Option("--residency", help="Instead: weights o
 ClusterOption = Annotated[
     bool, typer.Option("--cluster", help="Instead: deployments and their records, crashes of the controller, P2 and P6.")
 ]
+Gang = Annotated[bool, typer.Option("--gang", help="Instead: group ranks of agents over rounds, TR1 to TR8.")]
 Only = Annotated[list[str] | None, typer.Option("--only", metavar="NAME", help="Of the series, only this system; repeatable.")]
 Replicas = Annotated[int | None, typer.Option(min=1, max=5, help="The target moves within 0 to this.")]
 Start = Annotated[int | None, typer.Option(min=0, max=5, help="The first target. [default: --replicas]")]
