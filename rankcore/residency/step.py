@@ -11,6 +11,7 @@ from rankcore.residency.events import Event
 from rankcore.residency.ledger import Ledger
 from rankcore.residency.notes import ResidencyNote
 from rankcore.residency.state import ResidencyState
+from rankcore.residency.turns import follow_the_first, review
 from rankcore.residency.waking import ask_to_be_woken, do_what_is_due, retry
 
 ResidencyStep: TypeAlias = kernel.Step[ResidencyState, Command, ResidencyNote]
@@ -56,7 +57,12 @@ def carried_out(state: ResidencyState, event: Event) -> Ledger:
     ledger = Ledger(state, event.at)
     handler(ledger, event)
     do_what_is_due(ledger)
+    follow_the_first(ledger)
+    changed = dict(ledger.roomier)
     retry(ledger)
+    changed.update(dict.fromkeys(ledger.nodes_of_moves()))
+    if ledger.stirred or changed:
+        review(ledger, sorted(changed))
     ledger.end_at_rest()
     ask_to_be_woken(ledger)
     return ledger
