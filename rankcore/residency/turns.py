@@ -98,8 +98,10 @@ def review(ledger: Ledger, nodes: Iterable[NodeId]) -> None:
         ledger: The books.
         nodes: Where something has changed; where somebody has begun to wait, or was first in line before, all are looked at.
     """
+    among = None if ledger.stirred else nodes
+    ledger.stirred = False
     for record in _candidates(ledger):
-        found = earliest(ledger, record, None if ledger.stirred else nodes)
+        found = earliest(ledger, record, among)
         if found is not None:
             if ledger.head is not None:
                 give_up_place(ledger, ledger.replicas[ledger.head.replica_id], f"{record.replica_id} goes ahead of it")
