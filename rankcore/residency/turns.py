@@ -47,6 +47,8 @@ LINE_MAX = 16
 """Of those that wait so many are tried, the first ones in line."""
 TO_COME = (Phase.SERVING, Phase.LOADING, Phase.RESERVING)
 """Who is in one of these holds its place until it is displaced."""
+TO_LOAD = (Phase.LOADING, Phase.RESERVING)
+"""Who is in one of these has a share of the disk, now or soon."""
 
 
 class Prospect(NamedTuple):
@@ -244,9 +246,9 @@ def _copy_s(ledger: Ledger, leaver: Resident) -> float:
 
 
 def _loading_bytes(ledger: Ledger, node: ResidencyNode, but: Sequence[Resident]) -> int:
-    """What is loaded on a node besides."""
+    """What is loaded on a node besides, or will be before who is first in line: that is for whom somebody leaves already."""
     without = {each.replica_id for each in but}
-    loading = [each for each in ledger.on_gpus(node.node_id) if each.phase is Phase.LOADING]
+    loading = [each for each in ledger.on_gpus(node.node_id) if each.phase in TO_LOAD and not _is_first(ledger, each)]
     return sum(ledger.spec_of(each).weight_bytes for each in loading if each.replica_id not in without)
 
 

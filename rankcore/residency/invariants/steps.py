@@ -90,7 +90,7 @@ def _victim_is_permitted(after: ResidencyState, old: Resident | None, new: Resid
         "is of the same model": new.model == newcomer.model,
         "is of the same request": after.asked[new.model] == after.asked[newcomer.model],
         "did not serve": new.hot_since is None,
-        "has not had its turn": old is not None and not wanted.dedicated and not _has_had_its_turn(after, old),
+        "has not had its turn": not wanted.dedicated and not _has_had_its_turn(after, new),
         "is younger than its minimum time": not wanted.dedicated
         and new.hot_since is not None
         and after.clock < new.hot_since + spec.min_hot_s,
@@ -100,11 +100,11 @@ def _victim_is_permitted(after: ResidencyState, old: Resident | None, new: Resid
             yield Violation("T4", f"{new.replica_id}, displaced by {newcomer.replica_id}, {complaint}")
 
 
-def _has_had_its_turn(after: ResidencyState, old: Resident) -> bool:
+def _has_had_its_turn(after: ResidencyState, victim: Resident) -> bool:
     """T13: it stays for its turn where it has calls, and for its minimum time where it has none."""
-    if old.hot_since is None or not old.in_flight:
+    if victim.hot_since is None or not victim.in_flight:
         return True
-    return after.clock >= old.hot_since + old.turn_s
+    return after.clock >= victim.hot_since + victim.turn_s
 
 
 def _victims_are_needed(after: ResidencyState, old: Resident | None, new: Resident) -> Iterable[Violation]:
