@@ -88,7 +88,8 @@ def follow_the_first(ledger: Ledger) -> None:
         return
     record = ledger.replicas[ledger.head.replica_id]
     if not _holds(ledger, record):
-        give_up_place(ledger, record, "what it asked for is another thing, or whom it may displace")
+        # Other nodes may do for what it asks now, though nothing has changed there.
+        place(ledger, give_up_place(ledger, record, "what it asked for is another thing, or whom it may displace"))
     elif not _elsewhere(ledger, record):
         _begin(ledger, record)
 
