@@ -75,7 +75,7 @@ fault_rates:
   - {kind: node_loss, nodes: n, mtbf_s: 300, mttr_s: 20}
   - {kind: node_partition, nodes: n, mtbf_s: 300, mttr_s: 20}
   - {kind: controller_crash, mtbf_s: 150, mttr_s: 5}
-fault_trace: {file: spot.csv, group: spot, nodes: slots, up: add, down: remove}
+fault_trace: {file: spot.csv, group: spot, map: slots, up: add, down: remove}
 changes:
   - {at: 190, deployment: chat, target_replicas: 5}
   - {at: 230, deployment: chat, version: "2"}

@@ -119,13 +119,32 @@ def test_a_plain_number_is_the_mean_of_an_exponential_time_between_failures():
             "fault_rates[0].end_s: expected a number above begin_s",
         ),
         ("fault_trace: {}\n", "fault_trace.file: expected a value"),
-        ("fault_trace: {file: a.csv, group: x}\n", "fault_trace.group: expected one of the groups of nodes n, head"),
-        ("fault_trace: {file: a.csv, nodes: any}\n", "fault_trace.nodes: expected one of in_order, by_name, slots"),
-        ("fault_trace: {file: a.csv, time_unit: weeks}\n", "fault_trace.time_unit: expected one of days, hours"),
-        ("fault_trace: {file: a.csv, begin: 5, end: 5}\n", "fault_trace.end: expected a number above begin"),
-        ("fault_trace: {file: a.csv, up: down}\n", "fault_trace.up: expected another word"),
-        ("fault_trace: {file: a.csv, events: 3}\n", 'fault_trace.events: expected a known key such as "event_column"'),
-        ("fault_trace: {file: a.csv, time_column: node}\n", "fault_trace.event_column: expected a column of its own"),
+        (
+            "fault_trace: {file: a.csv, cluster_size: 9, group: x}\n",
+            "fault_trace.group: expected one of the groups of nodes n, head",
+        ),
+        ("fault_trace: {file: a.csv, map: any}\n", "fault_trace.map: expected one of sample, first, by_name, slots"),
+        (
+            "fault_trace: {file: a.csv, cluster_size: 9, time_unit: weeks}\n",
+            "fault_trace.time_unit: expected one of days, hours",
+        ),
+        ("fault_trace: {file: a.csv, cluster_size: 9, begin: 5, end: 5}\n", "fault_trace.end: expected a number above begin"),
+        ("fault_trace: {file: a.csv}\n", "fault_trace.cluster_size: expected an integer: of how many nodes is a.csv?"),
+        (
+            "fault_trace: {file: a.csv, map: slots, cluster_size: 9}\n",
+            "fault_trace.cluster_size: expected no cluster_size with map",
+        ),
+        ("fault_trace: {file: a.csv, map: first, cluster_size: 9, replicate: true}\n", "fault_trace.replicate: expected false"),
+        ("fault_trace: {file: a.csv, cluster_size: 1}\n", "fault_trace.cluster_size: expected at least "),
+        ("fault_trace: {file: a.csv, cluster_size: 9, up: down}\n", "fault_trace.up: expected another word"),
+        (
+            "fault_trace: {file: a.csv, cluster_size: 9, events: 3}\n",
+            'fault_trace.events: expected a known key such as "event_column"',
+        ),
+        (
+            "fault_trace: {file: a.csv, cluster_size: 9, time_column: node}\n",
+            "fault_trace.event_column: expected a column of its own",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused_at_its_key_path(text, start):

@@ -18,9 +18,13 @@ fault_trace: {file: trace.csv, OPTIONS}
 """
 
 
+def of_a_population(options: str) -> str:
+    return options if "map:" in options else f"{options}, cluster_size: 9, map: first"
+
+
 def load(folder: Path, rows: str, options: str = "time_unit: seconds", header: str = "time,event,node\n") -> NodeTrace:
     (folder / "trace.csv").write_bytes((header + rows).encode("latin-1"))
-    (folder / "s.yaml").write_text(SCENARIO.replace("OPTIONS", options))
+    (folder / "s.yaml").write_text(SCENARIO.replace("OPTIONS", of_a_population(options)))
     trace = load_scenario(folder / "s.yaml").fault_trace
     assert trace is not None
     assert trace.events is not None
@@ -41,13 +45,13 @@ def test_nodes_stand_for_those_of_the_scenario_in_the_order_in_which_they_appear
 
 
 def test_nodes_are_those_of_the_same_name_if_asked_for(tmp_path):
-    trace = load(tmp_path, "1,down,n-1\n2,down,x\n", "nodes: by_name")
+    trace = load(tmp_path, "1,down,n-1\n2,down,x\n", "map: by_name")
     assert lines(trace) == [(1, "n-1", DOWN)]
     assert trace.left_out == 1
 
 
 def test_added_nodes_take_the_first_slot_that_is_free(tmp_path):
-    options = "nodes: slots, up: add, down: remove"
+    options = "map: slots, up: add, down: remove"
     trace = load(tmp_path, "0,add,a\n1,add,b\n2,add,c\n3,remove,a\n3,remove,c\n4,add,d\n", options)
     assert trace.down_at_first
     assert lines(trace) == [(0, "n-0", UP), (1, "n-1", UP), (3, "n-0", DOWN), (4, "n-0", UP)]
@@ -61,7 +65,7 @@ def test_who_is_down_when_the_window_begins_is_so_in_the_run(tmp_path):
 
 
 def test_who_was_added_before_the_window_is_there_when_it_begins(tmp_path):
-    trace = load(tmp_path, "1,add,a\n2,add,b\n3,remove,a\n6,remove,b\n", "nodes: slots, up: add, down: remove, begin: 5")
+    trace = load(tmp_path, "1,add,a\n2,add,b\n3,remove,a\n6,remove,b\n", "map: slots, up: add, down: remove, begin: 5")
     assert lines(trace) == [(0, "n-0", UP), (1, "n-0", DOWN)]
 
 
@@ -89,10 +93,13 @@ def test_a_line_beyond_the_window_is_not_even_read(tmp_path):
         ("1,down,\xff\n", "", "trace.csv: expected a CSV file in UTF-8"),
         ("1,down," + 200_000 * "a", "", "trace.csv:2: expected a line of less than 100000 characters"),
         ("1,down,a\n", "time_column: when", 'trace.csv:1: expected a column "when", found no such column'),
-        ("1,down,a\n2,down,b\n3,down,c\n", "beyond: refuse", "trace.csv:4: node: expected at most 2 nodes"),
-        ("1,down,x\n", "nodes: by_name, beyond: refuse", "trace.csv:2: node: expected a node of the scenario"),
-        ("1,up,a\n1,up,a\n", "nodes: slots", "trace.csv:3: node: expected a node that is not there yet"),
-        ("1,down,a\n", "nodes: slots", "trace.csv:2: node: expected a node that was added before"),
+        (
+            "1,down,a\n2,down,b\n3,down,c\n",
+            "map: first, cluster_size: 2",
+            "trace.csv:4: node: expected the names of at most 2 nodes",
+        ),
+        ("1,up,a\n1,up,a\n", "map: slots", "trace.csv:3: node: expected a node that is not there yet"),
+        ("1,down,a\n", "map: slots", "trace.csv:2: node: expected a node that was added before"),
     ],
 )
 def test_what_cannot_be_used_is_refused_with_file_and_line(tmp_path, rows, options, problem):
@@ -106,7 +113,7 @@ def test_what_cannot_be_used_is_refused_with_file_and_line(tmp_path, rows, optio
 
 @pytest.mark.parametrize("file", ["missing.csv", "."])
 def test_a_trace_that_cannot_be_opened_is_refused(tmp_path, file):
-    (tmp_path / "s.yaml").write_text(SCENARIO.replace("OPTIONS", "time_unit: days").replace("trace.csv", file))
+    (tmp_path / "s.yaml").write_text(SCENARIO.replace("OPTIONS", "map: by_name").replace("trace.csv", file))
     with pytest.raises(ScenarioError, match=r"fault_trace\.file: .*: cannot be read: "):
         load_scenario(tmp_path / "s.yaml")
 
@@ -123,8 +130,8 @@ def test_an_endless_line_is_refused_before_it_is_in_memory(tmp_path):
         unit_s=1.0,
         begin=0.0,
         end=math.inf,
-        nodes="in_order",
-        refuse_beyond=False,
+        map="first",
+        cluster_size=9,
     )
     with pytest.raises(ValueError, match="expected a line of less than"):
         read_node_trace(tmp_path / "t.csv", form, ("n",))
@@ -132,7 +139,7 @@ def test_an_endless_line_is_refused_before_it_is_in_memory(tmp_path):
 
 def test_a_trace_in_a_named_pipe_is_refused_without_waiting_for_somebody_to_write_to_it(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "s.yaml").write_text(SCENARIO.replace("trace.csv, OPTIONS", "pipe"))
+    (tmp_path / "s.yaml").write_text(SCENARIO.replace("trace.csv, OPTIONS", "pipe, map: by_name"))
     with pytest.raises(
         ScenarioError, match=r"fault_trace.file: .*pipe: cannot be read: expected a regular file, found a named pipe"
     ):

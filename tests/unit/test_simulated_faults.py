@@ -522,6 +522,7 @@ def test_without_a_duration_rates_end_with_the_last_request():
 
 
 def traced(folder: Path, rows: str, options: str = "", world: str = WORLD) -> RunResult:
+    options = options if "map:" in options else f"{options}, cluster_size: 9, map: first"
     (folder / "trace.csv").write_text("time,event,node\n" + rows)
     (folder / "s.yaml").write_text(world + f"fault_trace: {{file: trace.csv{options}}}\n")
     result = Run(load_scenario(folder / "s.yaml"), {"llm": Arrivals()}).go()
@@ -554,7 +555,7 @@ def test_who_is_down_when_the_window_begins_never_was_a_place_for_a_replica(tmp_
 
 def test_spot_nodes_come_and_go(tmp_path):
     rows = "10,add,x\n20,add,y\n40,remove,x\n50,add,z\n"
-    options = ", nodes: slots, up: add, down: remove"
+    options = ", map: slots, up: add, down: remove"
     result = traced(tmp_path, rows, options)
     # 10.0 x comes as n-0, and ranks 0 and 1 go there   14.0 they serve
     # 20.0 y comes as n-1, with rank 2                  24.0 it serves

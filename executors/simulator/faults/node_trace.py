@@ -38,6 +38,9 @@ class NodeTrace:
         node: Which of `node_ids`.
         change: `DOWN` or `UP`; faults of one node may overlap, and it is up when all of them are over.
         left_out: How many nodes of the trace the scenario has no node for.
+        population: Of how many nodes the trace is; `node` is then which of these, and each run draws who stands for whom
+            (`population.drawn`). None: `node` is which of `node_ids`.
+        window_s: How long the window lasts; where it has no end, until its last line.
     """
 
     node_ids: tuple[str, ...]
@@ -46,6 +49,8 @@ class NodeTrace:
     node: "array[int]" = attrs.Factory(lambda: array("l"))
     change: "array[int]" = attrs.Factory(lambda: array("b"))
     left_out: int = 0
+    population: int | None = None
+    window_s: float = 0.0
 
     def __len__(self) -> int:
         return len(self.at_s)
@@ -67,8 +72,8 @@ class NodeTraceForm:
     unit_s: float
     begin: float
     end: float
-    nodes: str
-    refuse_beyond: bool
+    map: str
+    cluster_size: int | None
 
 
 def read_node_trace(path: Path, form: NodeTraceForm, node_ids: Sequence[str]) -> NodeTrace:
@@ -77,7 +82,7 @@ def read_node_trace(path: Path, form: NodeTraceForm, node_ids: Sequence[str]) ->
     Raises:
         NodeTraceError: One line that says where, what was found and what is allowed.
     """
-    mapping = _MAPPINGS[form.nodes](path, form, tuple(node_ids))
+    mapping = _MAPPINGS[form.map](path, form, tuple(node_ids))
     last = -math.inf
     try:
         with io.TextIOWrapper(open_regular(path), encoding="utf-8-sig", newline="") as file:
@@ -153,6 +158,7 @@ class _Mapping(ABC):
     """Maps the trace's nodes onto the scenario's; what happened before the window only says how it begins."""
 
     DOWN_AT_FIRST = False
+    DRAWN = False
 
     def __init__(self, path: Path, form: NodeTraceForm, node_ids: tuple[str, ...]) -> None:
         self._path = path
@@ -182,7 +188,10 @@ class _Mapping(ABC):
             self._begin(self._line)
         if not len(self._trace):
             raise NodeTraceError(f"{self._path}: expected node faults within the window, found none that meets a node")
-        return attrs.evolve(self._trace, left_out=len(self._beyond))
+        population = self._form.cluster_size if self.DRAWN else None
+        end_s = (self._form.end - self._form.begin) * self._form.unit_s
+        window_s = end_s if math.isfinite(end_s) else self._trace.at_s[-1]
+        return attrs.evolve(self._trace, left_out=len(self._beyond), population=population, window_s=window_s)
 
     def _begin(self, line: int) -> None:
         self._began = True
@@ -206,10 +215,7 @@ class _Mapping(ABC):
         self._trace.node.append(index)
         self._trace.change.append(change)
 
-    def _leave_out(self, line: int, name: str, allowed: str) -> None:
-        if self._form.refuse_beyond:
-            where = f"{self._path}:{line}: {self._form.node_column}"
-            raise NodeTraceError(f"{where}: expected {allowed}, found {shown(name)}")
+    def _leave_out(self, name: str) -> None:
         if len(self._beyond) < NAMES_MAX:
             self._beyond[name] = None
 
@@ -241,14 +247,33 @@ class _Faults(_Mapping):
         """Which node of the scenario this name stands for; None: none."""
 
 
-class _InOrder(_Faults):
+class _Sampled(_Faults):
+    """Names are numbered as they appear; which of the scenario's nodes have the faults of which number each run draws."""
+
+    DRAWN = True
+
     def _index(self, line: int, name: str) -> int | None:
-        index = self._indices.get(name)
-        if index is None and len(self._indices) < len(self._node_ids):
-            index = self._indices[name] = len(self._indices)
-        if index is None:
-            self._leave_out(line, name, f"at most {len(self._node_ids)} nodes, one for each of the scenario")
+        most = self._form.cluster_size
+        assert most is not None, "FaultTrace asks for it"
+        index = self._indices.setdefault(name, len(self._indices))
+        if index >= most:
+            where = f"{self._path}:{line}: {self._form.node_column}"
+            problem = f"expected the names of at most {most} nodes, which is cluster_size, found one more"
+            raise NodeTraceError(f"{where}: {problem}: {shown(name)}")
         return index
+
+
+class _First(_Sampled):
+    """The first node that the window names stands for the scenario's first: only the unlucky ones, if there are fewer here."""
+
+    DRAWN = False
+
+    def _index(self, line: int, name: str) -> int | None:
+        index = super()._index(line, name)
+        if index is None or index < len(self._node_ids):
+            return index
+        self._leave_out(name)
+        return None
 
 
 class _ByName(_Faults):
@@ -259,7 +284,7 @@ class _ByName(_Faults):
     def _index(self, line: int, name: str) -> int | None:
         index = self._indices.get(name)
         if index is None:
-            self._leave_out(line, name, "a node of the scenario")
+            self._leave_out(name)
         return index
 
 
@@ -294,7 +319,7 @@ class _Slots(_Mapping):
 
     def _come(self, line: int, name: str, at_s: float) -> None:
         if not self._free:
-            self._leave_out(line, name, f"at most {len(self._node_ids)} nodes at a time, as many as the scenario has")
+            self._leave_out(name)
             self._without.add(name)
             return
         slot = self._slot_of[name] = heapq.heappop(self._free)
@@ -306,4 +331,4 @@ class _Slots(_Mapping):
             raise NodeTraceError(f"{self._path}:{line}: {self._form.node_column}: expected {problem}, found {shown(name)}")
 
 
-_MAPPINGS: dict[str, type[_Mapping]] = {"in_order": _InOrder, "by_name": _ByName, "slots": _Slots}
+_MAPPINGS: dict[str, type[_Mapping]] = {"sample": _Sampled, "first": _First, "by_name": _ByName, "slots": _Slots}

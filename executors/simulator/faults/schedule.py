@@ -5,6 +5,7 @@ import math
 from executors.simulator.controller import SimulatedController
 from executors.simulator.deployment import DeploymentWorld
 from executors.simulator.faults.node_trace import DOWN, NodeTrace
+from executors.simulator.faults.population import drawn
 from executors.simulator.faults.rates import FaultRates
 from executors.simulator.replicas.processes import SimulatedProcess
 from executors.simulator.scenario.faults import (
@@ -213,12 +214,13 @@ class Schedule:
     def _add_trace(self, trace: NodeTrace | None) -> None:
         if trace is None:
             raise ValueError("the events of the fault trace have not been read: load the scenario with load_scenario")
+        trace = drawn(trace, self._world.streams.of("faults.map"))
         if trace.down_at_first:
             for node_id in trace.node_ids:
                 self._world.begin_without(node_id)
         if trace.left_out:
             self._tell(None, f"{trace.left_out} nodes of the fault trace have no node here, and are left out")
-        self.last_at = max(self.last_at, trace.at_s[-1])
+        self.last_at = max(self.last_at, trace.at_s[-1] if trace else 0.0)
         first = 0 if trace.down_at_first else self._begin_down(trace)
         if first < len(trace):
             self._world.loop.at(trace.at_s[first], self._follow, trace, first)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeAlias
 import attrs
 
 from executors.simulator.faults.node_trace import NodeTrace, NodeTraceForm
-from executors.simulator.fields import FieldProblem, choice, integer, name, number, optional
+from executors.simulator.fields import FieldProblem, Missing, choice, flag, integer, name, number, optional
 from executors.simulator.load.distributions import Distribution
 from executors.simulator.scenario.hardware import GPU_GB_MAX
 from executors.simulator.scenario.moments import Moment
@@ -392,7 +392,9 @@ class FaultRate:
 
 
 TIME_UNITS = {"days": 86_400.0, "hours": 3_600.0, "minutes": 60.0, "seconds": 1.0, "milliseconds": 0.001}
-NODE_MAPPINGS = ("in_order", "by_name", "slots")
+NODE_MAPPINGS = ("sample", "first", "by_name", "slots")
+OF_A_POPULATION = ("sample", "first")
+CLUSTER_MAX = 1_000_000
 
 
 @attrs.frozen(kw_only=True)
@@ -404,10 +406,13 @@ class FaultTrace:
     Attributes:
         file: Relative to the scenario file.
         group: The node group that the trace's nodes stand for; None: all nodes of the scenario.
-        nodes: "in_order": the first node that the trace names is the group's first, and so on; "by_name": the names are
-            those of the scenario; "slots": nodes are added and removed and never come back, as spot nodes are. Each
-            takes the first node of the group that is free, and all of them are down until then.
-        beyond: What to do with nodes of the trace that the scenario has no node for: "ignore" or "refuse".
+        cluster_size: Of how many nodes the trace is, those that never failed included; for "sample" and "first".
+        map: "sample": each node stands for one of `cluster_size`, drawn by the seed; those that the trace does not name have no
+            faults. "first": the first node that the trace names is the group's first, and so on, which gives fewer nodes than
+            `cluster_size` too many faults. "by_name": the names are those of the scenario. "slots": nodes are added and removed
+            and never come back, as spot nodes are: each takes the first node of the group that is free, and all of them are
+            down until then.
+        replicate: With "sample", more nodes than `cluster_size` are copies of the trace, whose faults come at other times.
         node_column, time_column, event_column: What the columns are called; other columns are not looked at.
         down, up: What stands in the event column.
         time_unit: Of the time column, and of `begin` and `end`.
@@ -417,8 +422,9 @@ class FaultTrace:
 
     file: str = attrs.field(validator=name)
     group: str | None = attrs.field(default=None, validator=optional(name))
-    nodes: str = attrs.field(default="in_order", validator=choice(*NODE_MAPPINGS))
-    beyond: str = attrs.field(default="ignore", validator=choice("ignore", "refuse"))
+    cluster_size: int | None = attrs.field(default=None, validator=optional(integer(1, CLUSTER_MAX)))
+    map: str = attrs.field(default="sample", validator=choice(*NODE_MAPPINGS))
+    replicate: bool = attrs.field(default=False, validator=flag)
     node_column: str = attrs.field(default="node", validator=name)
     time_column: str = attrs.field(default="time", validator=name)
     event_column: str = attrs.field(default="event", validator=name)
@@ -430,6 +436,14 @@ class FaultTrace:
     events: NodeTrace | None = attrs.field(default=None, metadata={"in_file": False})
 
     def __attrs_post_init__(self) -> None:
+        if self.map in OF_A_POPULATION and self.cluster_size is None:
+            raise FieldProblem(
+                ("cluster_size",), Missing(), f"an integer: of how many nodes is {self.file}? (or map: by_name, slots)"
+            )
+        if self.map not in OF_A_POPULATION and self.cluster_size is not None:
+            raise FieldProblem(("cluster_size",), self.cluster_size, f"no cluster_size with map: {self.map}")
+        if self.replicate and self.map != "sample":
+            raise FieldProblem(("replicate",), True, "false, but for map: sample")
         if self.down == self.up:
             raise FieldProblem(("up",), self.up, "another word than that for down")
         if self.end is not None and self.end <= self.begin:
@@ -450,6 +464,6 @@ class FaultTrace:
             unit_s=TIME_UNITS[self.time_unit],
             begin=self.begin,
             end=math.inf if self.end is None else self.end,
-            nodes=self.nodes,
-            refuse_beyond=self.beyond == "refuse",
+            map=self.map,
+            cluster_size=self.cluster_size,
         )

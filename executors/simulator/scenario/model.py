@@ -438,6 +438,11 @@ class Scenario:
     def _check_fault_trace(self) -> None:
         if self.fault_trace is not None and self.fault_trace.group is not None:
             self._check_group_name(("fault_trace", "group"), self.fault_trace.group)
+        if self.fault_trace is not None and self.fault_trace.map == "sample" and not self.fault_trace.replicate:
+            nodes, most = len(self.node_ids_of(self.fault_trace.group)), self.fault_trace.cluster_size
+            if most is not None and nodes > most:
+                allowed = f"at least {nodes}, one for each node that has its faults, or replicate: true"
+                raise FieldProblem(("fault_trace", "cluster_size"), most, allowed)
 
     def _check_changes(self) -> None:
         deployments = {deployment.spec.name: deployment for deployment in self.deployments}
