@@ -257,6 +257,7 @@ def _reserve(ledger: Ledger, record: Resident, found: Prospect) -> None:
     node, at = ledger.nodes[found.place.node_id], found.place
     own = tuple([min(at.each_bytes, node.gpus[gpu].free_bytes) for gpu in at.gpus])
     gpus = f"GPU {at.gpus[0]}" if len(at.gpus) == 1 else "GPUs " + ", ".join(str(gpu) for gpu in at.gpus)
+    once = f" once {', '.join(found.waits_for)} left" if found.waits_for else ""
     since = record.since
     record = ledger.change(
         record,
@@ -268,7 +269,7 @@ def _reserve(ledger: Ledger, record: Resident, found: Prospect) -> None:
         waits_for=found.waits_for,
         used_bytes=(),
         due_at=found.due_at,
-        because=f"it is first in line, and goes to {gpus} once {', '.join(found.waits_for)} left",
+        because=f"it is first in line, and goes to {gpus}{once}",
     )
     ledger.head = Reservation(record.replica_id, since)
     within = f"{record.because}: HOT within {found.due_at - ledger.clock:.0f} s"

@@ -13,6 +13,8 @@ from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from executors.cli.app import app
+from rankcore.events import ClockAdvanced
+from rankcore.frozen import EMPTY
 from rankcore.kernel import Violation
 from rankcore.residency import Phase, displacement, leaving, life, reach, step
 from rankcore.residency.commands import LoadToGpu
@@ -22,6 +24,7 @@ from rankcore.testing.model_residency import SYSTEMS, ResidencySystem, make, roo
 from rankcore.testing.model_residency.canonical import canonical
 from rankcore.testing.model_residency.memory import TakenMemory
 from rankcore.testing.model_residency.system import at_rest
+from rankcore.testing.model_residency.world import ResidencyWorldDraft
 from rankcore.testing.paths import BrokenPromiseError, as_test
 from tests.extent import WHOLE, at_most
 
@@ -120,10 +123,14 @@ def test_a_replica_that_stays_on_the_way_or_waits_without_need_is_found():
 
 def with_resident(state, resident):
     """For looking only: its index is that of before."""
+    return with_fields(state, replicas=state.replicas.set(resident.replica_id, resident))
+
+
+def with_fields(state, **fields):
+    """For looking only: its index is that of before."""
     changed = object.__new__(type(state))
     for field in attrs.fields(type(state)):
-        object.__setattr__(changed, field.name, getattr(state, field.name))
-    object.__setattr__(changed, "replicas", state.replicas.set(resident.replica_id, resident))
+        object.__setattr__(changed, field.name, fields.get(field.name, getattr(state, field.name)))
     return changed
 
 
@@ -144,6 +151,28 @@ def test_worlds_that_differ_only_in_numbers_of_commands_are_one():
     stayed, _ = after(TWO, ("is wished", 0), ("is done", 0), ("is wished", 0), ("is wished", 0))
     assert (again.state.moves, again.state.requests) != (stayed.state.moves, stayed.state.requests)
     assert canonical(again) == canonical(stayed)
+
+
+def test_worlds_with_a_promise_are_one_whenever_it_was_made():
+    """The large one stays for 5 s, so the small one is first in line: now, or after as long a time."""
+    draft = ResidencyWorldDraft(root(TWO))
+    draft.tell(ClockAdvanced(at=100.0))
+    early, late = root(TWO), draft.close()
+    for move in (("is wished", 1), ("is done", 0), ("is wished", 0)):
+        (early, _), (late, _) = make(early, move), make(late, move)
+    assert early.state.head is not None
+    assert early.state.head != late.state.head
+    assert canonical(early) == canonical(late)
+    for change in ({"head": None}, {"head": replace(early.state.head, since=-1.0)}):
+        assert canonical(attrs.evolve(early, state=with_fields(early.state, **change))) != canonical(early)
+
+
+def test_loads_that_were_shared_count_while_somebody_who_shared_them_loads():
+    world, _ = after(TWO, ("is wished", 0))
+    (loading,) = world.state.replicas.values()
+    shared = [replace(world.state.nodes["n0"], shared_at=at) for at in (-2.0, -1.0, loading.since)]
+    past, older, now = (attrs.evolve(world, state=with_fields(world.state, nodes=EMPTY.set("n0", each))) for each in shared)
+    assert canonical(past) == canonical(older) != canonical(now)
 
 
 def test_the_command_says_how_many_states_there_are():
