@@ -49,6 +49,7 @@ def on_load_finished(ledger: Ledger, event: LoadFinished) -> None:
         level=Level.HOT,
         turn_s=ledger.policy.turn_factor * took_s,
         due_at=None,
+        hot_by=0.0,
         copy_node_id=None,
         cpu_bytes=0,
         hot_since=ledger.clock,

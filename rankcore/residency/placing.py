@@ -106,11 +106,13 @@ def start_loading(ledger: Ledger, record: Resident) -> None:
     node_id = record.node_id
     assert node_id is not None
     due_at, node, spec = record.due_at, ledger.nodes[node_id], ledger.spec_of(record)
-    if any(each.phase is Phase.LOADING for each in ledger.on_gpus(node_id)):
+    beside = [ledger.spec_of(each).weight_bytes for each in ledger.on_gpus(node_id) if each.phase is Phase.LOADING]
+    hot_by = ledger.clock + estimates.load_s(ledger.policy, node, spec.weight_bytes + sum(beside), source)
+    if beside:
         ledger.learn(estimates.after_start(node, ledger.clock))
     elif due_at is not None:
-        due_at = min(due_at, ledger.clock + estimates.load_s(ledger.policy, node, spec.weight_bytes, source))
-    record = ledger.change(record, phase=Phase.LOADING, level=source, move=move, due_at=due_at)
+        due_at = min(due_at, hot_by)
+    record = ledger.change(record, phase=Phase.LOADING, level=source, move=move, due_at=due_at, hot_by=hot_by)
     ledger.commands.append(
         LoadToGpu(
             replica_id=record.replica_id,
@@ -197,6 +199,7 @@ def _without_place(ledger: Ledger, record: Resident, because: str, phase: Phase)
         used_bytes=(),
         waits_for=(),
         due_at=None,
+        hot_by=0.0,
         because=because,
     )
 
@@ -218,6 +221,7 @@ def off_gpus(ledger: Ledger, record: Resident, phase: Phase, because: str, *, ha
         cpu_need_bytes=0,
         hot_since=None,
         turn_s=0.0,
+        hot_by=0.0,
         in_flight=0,
         waits_for=(),
         makes_room_for=None,

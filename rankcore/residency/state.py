@@ -106,6 +106,7 @@ class Resident(Struct, frozen=True, kw_only=True, gc=False):
         size_bytes: What it turned out to take in all, where that is more than its spec says; 0: it is not.
         turn_s: How long it stays HOT at least, if it has calls: by how long its load took (T13).
         due_at: It has been promised to be HOT by then; None: nothing was promised.
+        hot_by: While it loads, when that was likely to be over, by what was known and loaded on its node when it began.
         because: Why it is where it is, in words.
     """
 
@@ -133,6 +134,7 @@ class Resident(Struct, frozen=True, kw_only=True, gc=False):
     size_bytes: int = 0
     turn_s: float = 0.0
     due_at: float | None = None
+    hot_by: float = 0.0
     because: str = ""
 
     @property

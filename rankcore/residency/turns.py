@@ -216,30 +216,36 @@ def _weight(ledger: Ledger, other: Resident) -> int:
 
 
 def _due_at(ledger: Ledger, record: Resident, node: ResidencyNode, waits_for: Iterable[ReplicaId]) -> float:
-    """When a replica is HOT at the latest: after the last turn, once all have left, and its load."""
+    """When a replica is HOT at the latest: after the last turn, once all have left, and its load.
+
+    Who leaves already has begun to when its turn was over: its drain does not begin again with each look.
+    """
     others = [ledger.replicas[each] for each in waits_for]
     start_at = max((_turn_ends(ledger, node, each) for each in others), default=ledger.clock)
     leaves_s = ledger.policy.drain_timeout_s + sum(_copy_s(ledger, each) for each in others)
     beside = _loading_bytes(ledger, node, others)
     source = Level.WARM if has_copy(record) and record.copy_node_id == node.node_id else Level.COLD
     load_s = estimates.load_s(ledger.policy, node, ledger.spec_of(record).weight_bytes + beside, source)
-    return max(start_at, ledger.clock) + leaves_s + load_s
+    return max(start_at + leaves_s, ledger.clock) + load_s
 
 
 def _turn_ends(ledger: Ledger, node: ResidencyNode, victim: Resident) -> float:
-    """When its turn is over at the latest, as far as is known: a load shares the disk with all that load there now."""
+    """When its turn is over at the latest, as far as is known: of a load as it was known when it began."""
     if victim.phase is Phase.LEAVING:
-        return ledger.clock
+        return victim.since
     spec = ledger.spec_of(victim)
     if victim.phase is Phase.SERVING:
         assert victim.hot_since is not None
-        return turn_end(victim.hot_since, victim.turn_s, spec)
-    source, begins = victim.level, victim.since
-    if victim.phase is Phase.RESERVING:
-        source, begins = Level.COLD, ledger.clock + ledger.policy.drain_timeout_s
-        begins += sum(_copy_s(ledger, ledger.replicas[each]) for each in victim.waits_for)
-    load_s = estimates.load_s(ledger.policy, node, spec.weight_bytes + _loading_bytes(ledger, node, (victim,)), source)
-    return turn_end(max(begins + load_s, ledger.clock), ledger.policy.turn_factor * load_s, spec)
+        return max(turn_end(victim.hot_since, victim.turn_s, spec), ledger.clock)
+    if victim.phase is Phase.LOADING:
+        begins, ends = victim.since, victim.hot_by
+    else:
+        copies_s = sum(_copy_s(ledger, ledger.replicas[each]) for each in victim.waits_for)
+        begins = max(victim.since + ledger.policy.drain_timeout_s + copies_s, ledger.clock)
+        size = spec.weight_bytes + _loading_bytes(ledger, node, (victim,))
+        ends = begins + estimates.load_s(ledger.policy, node, size, Level.COLD)
+    ends = max(ends, ledger.clock)
+    return turn_end(ends, ledger.policy.turn_factor * (ends - begins), spec)
 
 
 def _copy_s(ledger: Ledger, leaver: Resident) -> float:

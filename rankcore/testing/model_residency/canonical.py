@@ -27,6 +27,7 @@ def canonical(world: ResidencyWorld) -> bytes:
             state.serial,
             world.memory,
             world.spent,
+            world.ticks,
         )
     )
 
@@ -39,6 +40,7 @@ def _plain(now: float, resident: Resident, owed: set[tuple[str, int]]) -> Reside
         since=resident.since - now,
         last_used=resident.last_used - now,
         due_at=None if resident.due_at is None else round(resident.due_at - now, 6),
+        hot_by=round(resident.hot_by - now, 6) if resident.phase is Phase.LOADING else 0.0,
         hot_since=None if resident.hot_since is None else resident.hot_since - now,
         because="because" if resident.because else "",
     )
