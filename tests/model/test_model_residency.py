@@ -16,11 +16,12 @@ from executors.cli.app import app
 from rankcore.events import ClockAdvanced
 from rankcore.frozen import EMPTY
 from rankcore.kernel import Violation
-from rankcore.residency import Phase, displacement, leaving, life, reach, step
+from rankcore.residency import Phase, displacement, leaving, life, reach, step, turns
 from rankcore.residency.commands import LoadToGpu
 from rankcore.residency.levels import Level
 from rankcore.testing.explore import Allowance, explored
 from rankcore.testing.model_residency import SYSTEMS, ResidencySystem, make, root
+from rankcore.testing.model_residency.bounds import in_turns
 from rankcore.testing.model_residency.canonical import canonical
 from rankcore.testing.model_residency.memory import TakenMemory
 from rankcore.testing.model_residency.system import at_rest
@@ -47,6 +48,27 @@ def test_all_promises_hold_in_every_state_of_the_series():
 def test_the_beginning_of_each_system_holds(name: str):
     search = explored(ResidencySystem(SYSTEMS[name]), Allowance(states=200))
     assert (search.broken, search.complete) == (None, False)
+
+
+@pytest.mark.parametrize("sizes", [(3, 4), (1, 3, 4)], ids=str)
+def test_whoever_is_first_in_line_is_hot_by_the_time_it_was_promised(sizes):
+    """The world of turns, smaller, to its end: whatever is called, no promise is late or put off, and all comes to rest."""
+    search = explored(ResidencySystem(in_turns(*sizes, asks=3)))
+    assert (search.broken, search.complete) == (None, True)
+
+
+def test_promises_that_are_late_or_put_off_are_found_where_all_keep_to_the_estimates(monkeypatch):
+    monkeypatch.setattr(turns, "_loading_bytes", lambda *_: 0)
+    monkeypatch.setattr(turns, "_copy_s", lambda *_: -1.0)
+    search = explored(ResidencySystem(in_turns(3, 4, asks=2)))
+    assert search.broken is not None
+    assert {each.rule for each in search.broken.violations} == {"T13"}
+
+
+def test_in_a_tick_one_load_goes_on_the_one_that_began_first():
+    world, _ = after(in_turns(1, 3), ("is wished", 0), ("is wished", 1), ("a tick passes", 0))
+    assert [each.replica_id for each in world.given] == ["m3#1"]
+    assert world.ticks == (0,)
 
 
 def after(bounds, *path):

@@ -11,6 +11,8 @@ from rankcore.residency import Level, Phase, ResidencyNoteKind, residency_step
 from rankcore.residency.commands import LoadToGpu, UnloadFromGpu
 from rankcore.residency.events import DeployRequested, EvictRequested, LoadFailed, NodeLost
 from rankcore.residency.invariants import check, check_step
+from rankcore.residency.invariants.line import check_promise, overdue
+from rankcore.residency.notes import ResidencyNote
 from rankcore.residency.spec import Wanted
 from rankcore.residency.state import Gpu
 from tests.residents import Cluster, model
@@ -368,7 +370,7 @@ def test_a_promise_that_is_put_off_without_a_word_is_seen():
     for change in ({"due_at": record.due_at + 1.0}, {"due_at": None, "phase": Phase.WAITING}):
         after = broken(before, replicas=before.replicas.set("m#1", replace(record, **change)))
         assert [each.rule for each in check_promise(before, after, ())] == ["T13"]
-        said = ResidencyNote(kind=ResidencyNoteKind.SLIPPED, rule="T13", replica_id="m#1", because="")
+        said = ResidencyNote(kind=ResidencyNoteKind.SLIPPED, rule="T13", replica_id="m#1", because="it says so")
         assert list(check_promise(before, after, (said,))) == []
 
 

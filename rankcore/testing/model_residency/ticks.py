@@ -52,8 +52,6 @@ def a_tick_passes(draft: "ResidencyWorldDraft", _: int) -> None:
         if draft.ticks[command.move] == ticks:
             done.append(command)
     for command in done:
-        if command not in draft.given:
-            continue  # another one took its place in this tick
         draft.given.remove(command)
         draft.memory = draft.memory.done(command)
         kind = LoadFinished if isinstance(command, LoadToGpu) else OffloadFinished
