@@ -200,7 +200,7 @@ def test_loads_that_were_shared_count_while_somebody_who_shared_them_loads():
 def test_the_command_says_how_many_states_there_are():
     done = CliRunner().invoke(app, ["check", "--residency", "--only", "residency-two", "--states", "300"])
     assert done.exit_code == 0
-    assert "T1 to T10 hold in every state" in " ".join(done.stdout.split())
+    assert "T1 to T10, T12 and T13 hold in every state" in " ".join(done.stdout.split())
     wrong = CliRunner().invoke(app, ["check", "--residency", "--only", "router-queue"])
     assert wrong.exit_code == 2
 

@@ -355,11 +355,29 @@ def test_a_place_that_is_too_small_even_when_all_that_it_counts_on_are_gone_is_s
 def test_somebody_who_could_be_first_in_line_and_is_not_is_seen():
     state = in_line().state
     waiting = replace(
-        state.replicas["m#1"], phase=Phase.WAITING, node_id=None, gpus=(), gpu_bytes=(), need_bytes=(), waits_for=(), due_at=None
+        state.replicas["m#1"],
+        phase=Phase.WAITING,
+        node_id=None,
+        gpus=(),
+        gpu_bytes=(),
+        need_bytes=(),
+        waits_for=(),
+        due_at=None,
     )
-    nodes = state.nodes.set("n1", replace(state.nodes["n1"], gpus=tuple(replace(gpu, free_bytes=30) for gpu in state.nodes["n1"].gpus)))
-    open_place = type(state)(policy=state.policy, nodes=nodes, replicas=state.replicas.set("m#1", waiting), models=state.models,
-        asked=state.asked, clock=state.clock, serial=state.serial, moves=state.moves, requests=state.requests)
+    nodes = state.nodes.set(
+        "n1", replace(state.nodes["n1"], gpus=tuple(replace(gpu, free_bytes=30) for gpu in state.nodes["n1"].gpus))
+    )
+    open_place = type(state)(
+        policy=state.policy,
+        nodes=nodes,
+        replicas=state.replicas.set("m#1", waiting),
+        models=state.models,
+        asked=state.asked,
+        clock=state.clock,
+        serial=state.serial,
+        moves=state.moves,
+        requests=state.requests,
+    )
     details = [violation.detail for violation in check(open_place)]
     assert "m#1 waits, could have a place, and nobody is first in line" in details
 

@@ -14,7 +14,7 @@ AT_REST = (Phase.RESTING, Phase.WAITING, Phase.SERVING)
 
 
 class ResidencySystem(SelfChecked[ResidencyWorld, Move]):
-    """A few models within some bounds: T1 to T10."""
+    """A few models within some bounds: T1 to T10, T12 and T13."""
 
     bounds: ResidencyBounds
     imports = "\n".join(
