@@ -269,9 +269,9 @@ RESIDENCY = (
         "nobody-has-a-reservation",
         "T12",
         "whoever fits nowhere waits until it does, and small newcomers overtake it for ever",
-        "rankcore/residency/step.py",
-        "        if ledger.stirred or changed:\n",
-        "        if False:\n",
+        TURNS,
+        "        found = earliest(ledger, record, among)\n",
+        "        found = None\n",
     ),
     Mutant(
         "a-reservation-loses-its-place-in-line",

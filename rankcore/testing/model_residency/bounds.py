@@ -34,7 +34,7 @@ class ResidencyBounds:
         node_losses: Nodes that are lost; each may come back.
         repeats: Answers that come again.
         in_ticks: Time passes in whole ticks, and all keep to the planner's estimates: `ticks`.
-        policy: The planner's.
+        policy: The planner's; None: as usual.
     """
 
     nodes: tuple[NodeBounds, ...]
@@ -46,7 +46,7 @@ class ResidencyBounds:
     node_losses: int = 0
     repeats: int = 0
     in_ticks: bool = False
-    policy: ResidencyPolicy = ResidencyPolicy()
+    policy: ResidencyPolicy | None = None
 
     def spec(self, model: str) -> ModelSpec:
         """Of the model with this name."""

@@ -19,7 +19,7 @@ class ResidencySystem(SelfChecked[ResidencyWorld, Move]):
     bounds: ResidencyBounds
     imports = "\n".join(
         [
-            "from rankcore.residency import ModelSpec",
+            "from rankcore.residency import ModelSpec, ResidencyPolicy",
             "from rankcore.testing.model_residency import NodeBounds, ResidencyBounds, replay",
         ]
     )
