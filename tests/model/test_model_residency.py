@@ -63,6 +63,10 @@ def test_promises_that_are_late_or_put_off_are_found_where_all_keep_to_the_estim
     search = explored(ResidencySystem(in_turns(3, 4, asks=2)))
     assert search.broken is not None
     assert {each.rule for each in search.broken.violations} == {"T13"}
+    test = {}
+    exec(as_test(search.system, search.broken), test)
+    with pytest.raises(BrokenPromiseError):
+        test["test_a_path_found_by_the_checker"]()
 
 
 def test_in_a_tick_one_load_goes_on_the_one_that_began_first():
