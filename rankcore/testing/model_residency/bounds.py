@@ -119,6 +119,6 @@ SYSTEMS: dict[str, ResidencyBounds] = {
         asks=3,
         deaths=1,
     ),
-    "residency-turns": in_turns(1, 3, 4, asks=5),
+    "residency-turns": in_turns(1, 3, 4, asks=4),
 }
 """The series of `rankcore check --residency`."""
