@@ -2,7 +2,8 @@
 
 import pytest
 
-from rankcore.residency import Phase
+from rankcore.errors import InvalidSpecError
+from rankcore.residency import Phase, ResidencyPolicy
 from rankcore.residency.estimates import load_s
 from tests.residents import Cluster, model
 
@@ -199,3 +200,9 @@ def test_before_any_load_the_policy_says_how_fast_they_are_and_afterwards_those_
     cluster.deploy(model("a", 1)).wait(4.0)
     cluster.answer()
     assert load_s(cluster.state.policy, cluster.state.nodes["n1"], 6, "COLD") == 24.0
+
+
+@pytest.mark.parametrize("turns", [-1, 21, "3", True])
+def test_a_turn_is_at_most_so_many_loads_long(turns):
+    with pytest.raises(InvalidSpecError, match="0 to 20"):
+        ResidencyPolicy(turn_factor=turns)
