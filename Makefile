@@ -55,7 +55,7 @@ attack: $(TEST) ## Attack what runs on this machine as another user of it and as
 
 night: test-night attack conformance swarm mutants soak ## What takes longer than `make test` may: hours; run it before a change is called done
 
-IN_PART := $(patsubst %,tests/integration/test_%.py,check_command compiled_build determinism)
+IN_PART := $(patsubst %,tests/integration/test_%.py,check_command determinism)
 # The laws with all their examples and the checker's systems to their ends: tests/extent.py says what `make test` takes of them.
 test-night: $(TEST)
 	$(BIN)/python -m pytest -m night $(PYTEST_ARGS); ended=$$?; HYPOTHESIS_PROFILE=night $(BIN)/python -m pytest -m "not ray and not night" \

@@ -28,7 +28,7 @@ from bench.soak_faults import SILENCE, do_something
 from bench.soak_watch import Watch, descendants
 from executors import ray_gpu as serve
 from executors.ray_gpu import socket_files
-from executors.ray_gpu.api import wait_until_healthy
+from executors.ray_gpu.deploying import wait_until_healthy
 from executors.ray_gpu.errors import ReplicaGoneError
 from executors.ray_gpu.http.options import HttpOptions
 from executors.ray_gpu.http.proxy_app import UNKNOWN_YET

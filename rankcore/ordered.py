@@ -1,12 +1,14 @@
 """A persistent sorted set: what an index of room and a table of due times are made of."""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
 T = TypeVar("T")
+
+_position: Callable[[Any, Any], int] = bisect_left
 
 CHUNK_MAX = 256
 """A change copies one chunk and the list of chunks: with as many as 65,000 members, each of them is that long."""
@@ -68,6 +70,8 @@ class Ordered(Struct, Generic[T], frozen=True, gc=False):
         return self.chunks[0][0]
 
     def _with(self, place: int, chunk: tuple[T, ...], more: int) -> "Ordered[T]":
+        if chunk and chunk[-1] == self.lasts[place] and len(chunk) <= CHUNK_MAX:  # as nearly always: the rest stays as it is
+            return Ordered((*self.chunks[:place], chunk, *self.chunks[place + 1 :]), self.lasts, self.size + more)
         if not chunk:
             pieces: tuple[tuple[T, ...], ...] = ()
         elif len(chunk) > CHUNK_MAX:
@@ -85,7 +89,3 @@ def ordered(members: Iterable[T]) -> Ordered[T]:
     half = CHUNK_MAX // 2
     chunks = tuple(tuple(ascending[begin : begin + half]) for begin in range(0, len(ascending), half))
     return Ordered(chunks, tuple(chunk[-1] for chunk in chunks), len(ascending))
-
-
-def _position(members: Any, bound: Any) -> int:
-    return bisect_left(members, bound)

@@ -13,6 +13,7 @@ from msgspec import Struct
 from rankcore.commands import Command
 from rankcore.evictions import Drain, EvictionTables
 from rankcore.frozen import EMPTY, FrozenJson, PMap, known_to_attrs
+from rankcore.ordered import Ordered
 from rankcore.placement import Bundles, Place
 from rankcore.rankset import RankCounts, RankSet
 from rankcore.spec import DeploymentSpec
@@ -184,6 +185,7 @@ class Node(Struct, frozen=True, gc=False):
         node_rank: In the book; None while no initialised replica is on it.
         members: The live replicas on it.
         staying: How many of them are not told to stop.
+        newest: The birth of the newest of those; -1: nobody stays.
         locals: Local ranks that a member holds or may believe.
         reserved: Requested replicas that the core wants here.
         capacity: How many replicas of this deployment it can hold; None: the executor never said.
@@ -198,6 +200,7 @@ class Node(Struct, frozen=True, gc=False):
     node_rank: int | None = None
     members: Ids = EMPTY
     staying: int = 0
+    newest: int = -1
     locals: RankCounts = RankCounts()
     reserved: Ids = EMPTY
     capacity: int | None = None
@@ -335,7 +338,7 @@ class TableFields(Struct, gc=False):
         node_ranks: Node ranks that are in the book or believed; a node counts once, and so does each belief in another than the
             node's own.
         node_of_rank: Which node has a node rank in the book.
-        nodes_used: How many nodes have staying members.
+        nodes_used: Nodes with staying members, the emptiest first: how many stay, minus the newest's birth, and the node's id.
         nodes_by_room: Indices of nodes, by how many more replicas fit.
         touched: Nodes whose local ranks may have gaps that can be closed, with the index of each.
         compaction_waits_for: Replicas that compaction would move, and that owe an acknowledgement first.
@@ -381,7 +384,7 @@ class TableFields(Struct, gc=False):
     node_ids: PMap[int, NodeId] = EMPTY
     node_ranks: RankCounts = RankCounts()
     node_of_rank: PMap[int, NodeId] = EMPTY
-    nodes_used: int = 0
+    nodes_used: Ordered[tuple[int, int, NodeId]] = Ordered()
     nodes_by_room: PMap[int, RankSet] = EMPTY
     touched: PMap[NodeId, int] = EMPTY
     compaction_waits_for: Ids = EMPTY

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from executors.apps.file import GRPC_SERVICES, AppsFile, checked
-from executors.ray_gpu.api import share_in_force
 from executors.ray_gpu.building import OPTIONS, BuildError, WantedApplication, built
 from executors.ray_gpu.capacity import Capacity, grows
 from executors.ray_gpu.environment import known_fields
@@ -13,6 +12,7 @@ from executors.ray_gpu.errors import InvalidDeploymentError, NotRunningError
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.access import KEPT, SECRETS
 from executors.ray_gpu.http.options import HttpOptions
+from executors.ray_gpu.inspecting import share_in_force
 from executors.ray_gpu.logs.config import logging_config_of
 from executors.ray_gpu.packing import Package
 from executors.ray_gpu.proxies.options import SERVES_NAMES, chosen

@@ -108,13 +108,13 @@ def _wanted_on_ray(wanted: DeployAsked, is_file: bool, prune: bool) -> Wanted:
     outside = {key: options[key] for key in ("http_options", "grpc_options") if key in options}
 
     def take(expected: str | None) -> object:
-        return act(lambda: _api().deploy_packages(packages, **how, **options, wait=wanted.wait, expected=expected))
+        return act(lambda: _deploying().deploy_packages(packages, **how, **options, wait=wanted.wait, expected=expected))
 
     return Wanted(
-        plan=lambda: act(lambda: _api().plan_packages(packages, **how, **outside)),
+        plan=lambda: act(lambda: _deploying().plan_packages(packages, **how, **outside)),
         take=take,
         names=lambda _: [package.spec.name for package in packages],
-        status=lambda: _api().status(namespace=namespace),
+        status=lambda: _status(namespace),
     )
 
 
@@ -183,8 +183,8 @@ def _of_module(applications: list[Any], wanted: DeployAsked, namespace: str) -> 
     for each in applications:
         application = each if wanted.replicas is None else each.options(num_replicas=wanted.replicas)
         prefix = prefix_of(wanted.route_prefix) if len(applications) == 1 else f"/{each.deployment.name}"
-        target = _api().RunTarget(application, wanted.name or each.deployment.name, prefix, origin=origin)
-        packages += _api().packages_of(target, namespace)[0]
+        target = _deploying().RunTarget(application, wanted.name or each.deployment.name, prefix, origin=origin)
+        packages += _deploying().packages_of(target, namespace)[0]
     return tuple(packages)
 
 
@@ -221,10 +221,16 @@ def _few(items: list[str]) -> str:
     return ", ".join(items[:SHOWN_MAX]) + (f", and {len(items) - SHOWN_MAX} more" if len(items) > SHOWN_MAX else "")
 
 
-def _api() -> Any:
-    from executors.ray_gpu import api
+def _deploying() -> Any:
+    from executors.ray_gpu import deploying
 
-    return api
+    return deploying
+
+
+def _status(namespace: str | None) -> Any:
+    from executors.ray_gpu import inspecting
+
+    return inspecting.status(namespace=namespace)
 
 
 def _error(name: str) -> Any:

@@ -81,7 +81,7 @@ def run(wanted: RunAsked) -> None:
         prepare = partial(_file, wanted, asked(partial(_read, wanted)))
     else:
         prepare = partial(_application, wanted, load(wanted.target, wanted.args, wanted.import_timeout_s))
-    from executors.ray_gpu import api, connection
+    from executors.ray_gpu import connection, deploying, inspecting
     from executors.ray_gpu.errors import DeploymentFailedError, RayExecutorError
     from executors.simulator.scenario.errors import ScenarioError
 
@@ -92,15 +92,15 @@ def run(wanted: RunAsked) -> None:
         running = prepare()
         running.deploy(wanted.detach, wanted.replace)
         if wanted.detach:
-            _say(lambda: api.status(namespace=namespace))
+            _say(lambda: inspecting.status(namespace=namespace))
             return
         go_on: Callable[[float], None] = time.sleep
         if wanted.reload_of is not None:
             from executors.cli.reloading import Reloading
 
             go_on = Reloading(wanted.reload_of, partial(_deploy_again, wanted, running)).go_on
-        failure = watch(lambda: api.status(namespace=namespace), running.names, go_on)
-        stop(lambda: api.delete_all(_names_of(api, running, namespace), namespace=namespace, timeout_s=STOP_TIMEOUT_S))
+        failure = watch(lambda: inspecting.status(namespace=namespace), running.names, go_on)
+        stop(lambda: deploying.delete_all(_names_of(running, namespace), namespace=namespace, timeout_s=STOP_TIMEOUT_S))
     except DeploymentFailedError as error:
         end(str(error), FAILED)
     except TimeoutError as error:
@@ -118,19 +118,19 @@ def _options(wanted: RunAsked) -> dict[str, Any]:
 
 def _application(wanted: RunAsked, application: "Application") -> RunnableTarget:
     """That of MODULE:APP. The process is connected."""
-    from executors.ray_gpu import api
+    from executors.ray_gpu import deploying, instance
     from executors.ray_gpu.applications import in_order
     from executors.ray_gpu.packing import Origin
 
     prefix = prefix_of(wanted.route_prefix)
     app_name, options = wanted.name or as_application(wanted.target), _options(wanted)
     if wanted.http_port is not None:
-        api.start(**options, http_options={"port": wanted.http_port})
+        instance.start(**options, http_options={"port": wanted.http_port})
     origin = Origin(wanted.target, wanted.args, wanted.runtime_env or {})
 
     def deploy(found: "Application", wait: bool, replace: bool) -> None:
-        target = api.RunTarget(found, app_name, prefix, origin=origin)
-        api.run_many([target], wait=wait, replace=replace, **options)
+        target = deploying.RunTarget(found, app_name, prefix, origin=origin)
+        deploying.run_many([target], wait=wait, replace=replace, **options)
 
     return RunnableTarget(
         app_names=(app_name,),
@@ -156,14 +156,14 @@ def _read(wanted: RunAsked) -> "AppsFile":
 def _file(wanted: RunAsked, file: "AppsFile") -> RunnableTarget:
     """Those of a file. The process is connected."""
     from executors.apps import packing
-    from executors.ray_gpu import api
+    from executors.ray_gpu import deploying
     from executors.ray_gpu.connection import default_namespace
 
     options = {**_options(wanted), "namespace": wanted.namespace or default_namespace()}
 
     def deploy(found: "AppsFile", packages: tuple[Any, ...], wait: bool, replace: bool) -> object:
         how = {**options, **packing.of_proxies(found), "wait": wait, "replace": replace}
-        return packing.placed(found, packages, lambda: api.deploy_packages(packages, **how))
+        return packing.placed(found, packages, lambda: deploying.deploy_packages(packages, **how))
 
     def packages_of(found: "AppsFile") -> tuple[Any, ...]:
         return packing.packages_of(found, options["namespace"], import_timeout_s=wanted.import_timeout_s)
@@ -190,9 +190,11 @@ def _deploy_again(wanted: RunAsked, running: RunnableTarget, changed: Path) -> N
     running.again(changed)
 
 
-def _names_of(api: Any, running: RunnableTarget, namespace: str | None) -> list[str]:
+def _names_of(running: RunnableTarget, namespace: str | None) -> list[str]:
     """The deployments of what runs: those of the code that was run first, and those that came by a reload."""
-    there = api.status(namespace=namespace).deployments
+    from executors.ray_gpu import inspecting
+
+    there = inspecting.status(namespace=namespace).deployments
     return sorted({*running.names, *(each for each, info in there.items() if info.app_name in running.app_names)})
 
 

@@ -14,12 +14,12 @@ def start(http: dict[str, Any], grpc: dict[str, Any] | None, namespace: str | No
     """Do what `commands/start.py` says."""
 
     def act() -> Any:
-        from executors.ray_gpu import api
+        from executors.ray_gpu import inspecting, instance
         from executors.ray_gpu.connection import connect
 
         connect(start=False)  # a cluster that this process started would end with it
-        api.start(http_options=http, grpc_options=grpc, namespace=namespace)
-        return api.status(namespace=namespace)
+        instance.start(http_options=http, grpc_options=grpc, namespace=namespace)
+        return inspecting.status(namespace=namespace)
 
     status = asked(act)
     if as_json:

@@ -213,6 +213,11 @@ def cancel_request(request: str, *, reason: str = "", namespace: str | None = No
     raise _no_requests(", ".join(_there_are(namespace)))
 
 
+def cancel_waiting(name: str, *, reason: str = "", namespace: str | None = None) -> Any:
+    """Likewise."""
+    return requests_under_way(name, namespace=namespace)
+
+
 def _no_requests(deployments: str) -> InvalidCallError:
     return InvalidCallError(
         f"local replicas of {deployments} take no requests, so that none is under way: `rankcore logs NAME --executor local` "

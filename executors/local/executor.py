@@ -151,6 +151,10 @@ class LocalExecutor:
         if process is None and replica_id in self._ended:
             self._inbox.append(ReplicaStopped(replica_id=replica_id, at=now()))
             return
+        if process is None and command.node_id not in (None, *self._nodes):
+            reason = f"there is no node {command.node_id!r}: there are {', '.join(self._nodes)}"
+            self._inbox.append(ReplicaStartFailed(replica_id=replica_id, reason=reason, at=now()))
+            return
         if process is None:
             here = Counter(each.address.node_id for each in self.processes.values())
             there_are = [each for each in self._nodes if each not in self._closed]

@@ -22,6 +22,7 @@ What an older controller could do, and what stands against it:
 - A process number belongs to another process by now. A pidfd names one process; `found` sees to it that it was opened in time.
 - It starts a process after the newer one has looked. `LocalReplica.live`: the socket first, then the epoch, and then it ends.
 - It sends commands to a replica. The replica itself refuses them, from the newer one's first command on: `Beliefs.admit`.
+  Until that comes a stop is checked against the file `epoch`: `LocalReplica._hear`.
 - It takes a step, and writes journal, record or status over the newer one's. `FencedJournal`, `FileStore`; `write_whole`.
 - It removes the sockets of replicas that it does not know, since the newer one has started them. `sweep` within `upheld`.
 - It acts while the newer one looks, and escapes it. `LocalExecutor.__init__`, `Controller._begin`: raise the fence, then look.

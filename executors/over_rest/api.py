@@ -178,6 +178,10 @@ class RestApi:
         """Refused likewise."""
         return self._not_here("requests", f"`curl -X DELETE {self._client.address}/api/v1/requests/ID` ends one")
 
+    def cancel_waiting(self, *_: Any, **__: Any) -> Any:
+        """Refused likewise."""
+        return self._not_here("requests", f"`curl -X DELETE {self._client.address}/api/v1/requests?waiting_for=NAME` ends them")
+
     def _not_here(self, what: str, instead: str) -> NoReturn:
         raise InvalidCallError(f"{what} cannot be had by this command through a REST server: {instead}")
 

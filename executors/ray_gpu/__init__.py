@@ -19,22 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from executors.log_lines import LogLine
-    from executors.ray_gpu.api import (
-        RunTarget,
-        config_in_force,
-        controller_health,
-        delete,
-        get_app_handle,
-        get_deployment_handle,
-        notes,
-        propose_defragmentation,
-        run,
-        run_many,
-        shutdown,
-        shutdown_async,
-        start,
-        status,
-    )
     from executors.ray_gpu.changing import (
         cordon,
         drain,
@@ -54,6 +38,7 @@ if TYPE_CHECKING:
     from executors.ray_gpu.config import HTTPOptions
     from executors.ray_gpu.context import ReplicaContext, get_replica_context
     from executors.ray_gpu.declaration import Application, Deployment, deployment
+    from executors.ray_gpu.deploying import RunTarget, delete, run, run_many
     from executors.ray_gpu.deployment_actors import get_deployment_actor, get_deployment_actor_context
     from executors.ray_gpu.errors import (
         CallCancelledError,
@@ -81,6 +66,16 @@ if TYPE_CHECKING:
     from executors.ray_gpu.grpc_proxy.options import GrpcOptions
     from executors.ray_gpu.http.ingress import ingress
     from executors.ray_gpu.http.options import HttpOptions
+    from executors.ray_gpu.inspecting import (
+        config_in_force,
+        controller_health,
+        get_app_handle,
+        get_deployment_handle,
+        notes,
+        propose_defragmentation,
+        status,
+    )
+    from executors.ray_gpu.instance import shutdown, shutdown_async, start
     from executors.ray_gpu.log_files import replica_logs
     from executors.ray_gpu.logs.config import LoggingConfig
     from executors.ray_gpu.process_group import ensure_process_group, torch_env, wait_for_world_change
@@ -93,7 +88,7 @@ if TYPE_CHECKING:
         DeploymentResponse,
         DeploymentResponseGenerator,
     )
-    from executors.ray_gpu.requests.under_way import cancel_request, requests_under_way
+    from executors.ray_gpu.requests.under_way import cancel_request, cancel_waiting, requests_under_way
     from executors.ray_gpu.rest.options import RestOptions
     from executors.ray_gpu.rest.starting import start_rest, stop_rest
     from executors.ray_gpu.serve_options import ControllerOptions
@@ -136,7 +131,7 @@ _HOMES = {
     "ReplicaGoneError": "executors.ray_gpu.errors",
     "ReplicaRank": "rankcore",
     "RestOptions": "executors.ray_gpu.rest.options",
-    "RunTarget": "executors.ray_gpu.api",
+    "RunTarget": "executors.ray_gpu.deploying",
     "Residency": "executors.ray_gpu.worker.declaration",
     "RequestContext": "executors.ray_gpu.requests.request_context",
     "StaticPlacementConfig": "executors.ray_gpu.static_placement",
@@ -147,30 +142,31 @@ _HOMES = {
     "VersionMismatchError": "executors.ray_gpu.errors",
     "batch": "executors.ray_gpu.requests.batching",
     "cancel_request": "executors.ray_gpu.requests.under_way",
-    "config_in_force": "executors.ray_gpu.api",
-    "controller_health": "executors.ray_gpu.api",
+    "cancel_waiting": "executors.ray_gpu.requests.under_way",
+    "config_in_force": "executors.ray_gpu.inspecting",
+    "controller_health": "executors.ray_gpu.inspecting",
     "LogLine": "executors.log_lines",
     "replica_logs": "executors.ray_gpu.log_files",
-    "notes": "executors.ray_gpu.api",
-    "propose_defragmentation": "executors.ray_gpu.api",
+    "notes": "executors.ray_gpu.inspecting",
+    "propose_defragmentation": "executors.ray_gpu.inspecting",
     "cordon": "executors.ray_gpu.changing",
-    "delete": "executors.ray_gpu.api",
+    "delete": "executors.ray_gpu.deploying",
     "deployment": "executors.ray_gpu.declaration",
     "drain": "executors.ray_gpu.changing",
     "evict": "executors.ray_gpu.changing",
     "ensure_process_group": "executors.ray_gpu.process_group",
-    "get_app_handle": "executors.ray_gpu.api",
+    "get_app_handle": "executors.ray_gpu.inspecting",
     "get_deployment_actor": "executors.ray_gpu.deployment_actors",
     "get_deployment_actor_context": "executors.ray_gpu.deployment_actors",
-    "get_deployment_handle": "executors.ray_gpu.api",
+    "get_deployment_handle": "executors.ray_gpu.inspecting",
     "get_multiplexed_model_id": "executors.ray_gpu.requests.request_context",
     "get_replica_context": "executors.ray_gpu.context",
     "get_trace_context": "executors.ray_gpu.traces",
     "get_request_context": "executors.ray_gpu.requests.request_context",
     "ingress": "executors.ray_gpu.http.ingress",
     "multiplexed": "executors.ray_gpu.requests.multiplexing",
-    "run": "executors.ray_gpu.api",
-    "run_many": "executors.ray_gpu.api",
+    "run": "executors.ray_gpu.deploying",
+    "run_many": "executors.ray_gpu.deploying",
     "pause": "executors.ray_gpu.changing",
     "promote": "executors.ray_gpu.changing",
     "resume": "executors.ray_gpu.changing",
@@ -180,11 +176,11 @@ _HOMES = {
     "retry": "executors.ray_gpu.changing",
     "rollback": "executors.ray_gpu.changing",
     "scale": "executors.ray_gpu.changing",
-    "shutdown": "executors.ray_gpu.api",
-    "shutdown_async": "executors.ray_gpu.api",
-    "start": "executors.ray_gpu.api",
+    "shutdown": "executors.ray_gpu.instance",
+    "shutdown_async": "executors.ray_gpu.instance",
+    "start": "executors.ray_gpu.instance",
     "start_rest": "executors.ray_gpu.rest.starting",
-    "status": "executors.ray_gpu.api",
+    "status": "executors.ray_gpu.inspecting",
     "stop_replicas": "executors.ray_gpu.changing",
     "stop_rest": "executors.ray_gpu.rest.starting",
     "torch_env": "executors.ray_gpu.process_group",
@@ -238,6 +234,7 @@ __all__ = [
     "VersionMismatchError",
     "batch",
     "cancel_request",
+    "cancel_waiting",
     "config_in_force",
     "controller_health",
     "cordon",

@@ -13,10 +13,10 @@ from ray.exceptions import GetTimeoutError, RayError, RayTaskError, RuntimeEnvSe
 from executors.deployment_ids import DEFAULT_PREFIX
 from executors.import_time import told, within
 from executors.loading import LoadError, arguments_for, in_users_code, load_object, name_of
-from executors.ray_gpu.api import RunTarget, packages_of
 from executors.ray_gpu.applications import in_order
 from executors.ray_gpu.capacity import Capacity
 from executors.ray_gpu.declaration import OWN_OPTIONS, ROUTING_OPTIONS, SPEC_OPTIONS, Application, Deployment
+from executors.ray_gpu.deploying import RunTarget, packages_of
 from executors.ray_gpu.errors import InvalidDeploymentError, RayExecutorError, not_one
 from executors.ray_gpu.packing import Origin, Package
 from executors.ray_gpu.serve_options import SERVE_OPTIONS

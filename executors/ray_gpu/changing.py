@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from executors import operations
 from executors.ray_gpu import connection
-from executors.ray_gpu.api import running_status
 from executors.ray_gpu.connection import ask
 from executors.ray_gpu.declaration import option_of
 from executors.ray_gpu.errors import InvalidCallError, InvalidDeploymentError
+from executors.ray_gpu.inspecting import running_status
 from executors.ray_gpu.overview import CordonedNode
 from executors.ray_gpu.packing import without_any_number
 from rankcore.errors import InvalidSpecError

@@ -615,6 +615,16 @@ class Controller:
         self._take_in(report)
         self._cluster.health.report(time.monotonic() - began)
 
+    async def inquire_waiting(
+        self, deployments: tuple[str, ...], process: str | None, request: int | None, because: str | None
+    ) -> dict[str, Any]:
+        """`Watches.inquire`: ask those that call about their calls that wait, or have these end."""
+        return await self._watches.inquire(deployments, process, request, because)
+
+    async def tell_waiting(self, number: int, process: str, name: str, calls: list[dict[str, Any]]) -> None:
+        """A process says what waits there, for whoever has asked."""
+        self._watches.told(number, process, name, calls)
+
     def _take_in(self, report: LoadReport) -> None:
         self._watches.hear(report)
         entries: dict[DeploymentId, ReportedLoad] = {}

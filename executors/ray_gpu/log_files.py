@@ -14,8 +14,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from executors.deployment_ids import meant_by
 from executors.log_lines import LogLine, tail
-from executors.ray_gpu.api import running_status
 from executors.ray_gpu.errors import NotRunningError, UnknownNameError, not_one
+from executors.ray_gpu.inspecting import running_status
 from executors.ray_gpu.journal_place import session_folder
 from executors.ray_gpu.overview import ReplicaStatus, Status
 

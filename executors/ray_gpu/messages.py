@@ -210,16 +210,34 @@ class WatchQuestion:
 
 @across_releases
 @attrs.frozen
+class WaitingInquiry:
+    """What the router of a process is asked about calls that wait there, or told to do with them.
+
+    Attributes:
+        number: By which it is answered.
+        request: Only this one, by the router's number of it, whether it waits or has been sent since; None: all that wait.
+        because: They end, and their callers are told this; None: nothing happens to them.
+    """
+
+    number: int
+    request: int | None = None
+    because: str | None = None
+
+
+@across_releases
+@attrs.frozen
 class DeploymentNews:
     """What a process that calls a deployment did not know of it. None: as it was.
 
     Attributes:
         routes: With their version.
         status: Likewise.
+        inquiries: What somebody wants of its calls that wait.
     """
 
     routes: tuple[Version, Routes] | None = None
     status: tuple[Version, CallStatus] | None = None
+    inquiries: tuple[WaitingInquiry, ...] = ()
 
 
 @across_releases

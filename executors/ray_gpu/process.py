@@ -18,6 +18,7 @@ from executors.ray_gpu.conversation import LOAD_S, Conversation, end_of, plain, 
 from executors.ray_gpu.messages import Endpoint, Outcome
 from executors.ray_gpu.placement_groups import strategy
 from executors.ray_gpu.reaping import Reaper, locate
+from executors.ray_gpu.replica import newest_epoch
 from executors.ray_gpu.room import OWN_GROUP, elsewhere
 from executors.ray_gpu.world import World
 from executors.waiting_for_room import NewsOfRoom
@@ -364,4 +365,9 @@ class Process(Conversation):
             self._killed = (self.endpoint.node_id, self.endpoint.pid, self.endpoint.started)
         elif (place := await self._world.call(locate, actor)) is not None:
             self._killed = (*place, None)
-        await self._world.call(ray.kill, actor)
+        await self._world.call(self._end_actor, actor)
+
+    def _end_actor(self, actor: Any) -> None:
+        """Unless a newer controller has begun, whose it is. One that begins between the look and the deed is not seen."""
+        if newest_epoch(self._world.namespace) <= self._world.epoch:
+            ray.kill(actor)

@@ -73,6 +73,7 @@ class Replica:
         restart_token: str = "",
     ) -> None:
         self._replica_id = replica_id  # first: Ray asks one that does not come up for its name too
+        self._namespace = namespace
         self._user = user or admitted_code(namespace, deployment, version, replica_id, epoch)
         code = self._user.code
         self._endpoint = Endpoint(
@@ -187,6 +188,8 @@ class Replica:
 
     async def drain(self, epoch: int, timeout_s: float) -> Outcome:
         """Finish the calls that are under way, for `timeout_s` at most, and let user code clean up. Repeatable."""
+        if (newest := await asyncio.to_thread(newest_epoch, self._namespace)) > epoch:
+            return Outcome("refused", str(newest))  # by a controller that has said nothing here yet
         self.half, reactions = half.stop(self.half, epoch, timeout_s)
         if _refused(reactions):
             return self._refusal()

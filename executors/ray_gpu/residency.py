@@ -9,7 +9,7 @@ from typing import Any
 from executors.ray_gpu.errors import InvalidDeploymentError, NoAnswerError, NotRunningError, UnknownNameError, explained
 
 try:
-    from executors.ray_gpu import api, changing
+    from executors.ray_gpu import changing, deploying, inspecting, instance
     from executors.ray_gpu.declaration import Application, Deployment
     from executors.ray_gpu.overview import DeploymentInfo as ModelStanding
     from executors.ray_gpu.overview import NodeMemoryStatus as NodeStanding
@@ -79,7 +79,7 @@ def FleetOptions(**options: Any) -> MemoryOptions:
 def start(options: MemoryOptions | None = None, *, namespace: str | None = None, journal: str | None = "") -> None:
     """`start(memory=...)`."""
     _warn("start", "start(memory=...)")
-    api.start(namespace=namespace, journal=journal, memory=options)
+    instance.start(namespace=namespace, journal=journal, memory=options)
 
 
 def deploy(*models: Application, replicas: int = 1, replace: bool = False, namespace: str | None = None) -> None:
@@ -88,8 +88,8 @@ def deploy(*models: Application, replicas: int = 1, replace: bool = False, names
     for each in models:
         if not isinstance(each, Application):
             raise InvalidDeploymentError(f"residency.deploy takes models, got {each!r:.80}")
-    targets = [api.RunTarget(_with_replicas(each, replicas), each.deployment.name) for each in models]
-    api.run_many(targets, wait=False, replace=replace, namespace=namespace)
+    targets = [deploying.RunTarget(_with_replicas(each, replicas), each.deployment.name) for each in models]
+    deploying.run_many(targets, wait=False, replace=replace, namespace=namespace)
 
 
 def _with_replicas(model: Application, replicas: int) -> Application:
@@ -115,14 +115,14 @@ def evict(model: str | None = None, *, replica_id: str | None = None, keep: Any 
 def standing(*, namespace: str | None = None) -> FleetStanding:
     """`status`."""
     _warn("standing", "status")
-    return api.status(namespace=namespace)
+    return inspecting.status(namespace=namespace)
 
 
 def where(model: str, *, namespace: str | None = None) -> ModelStanding:
     """`status().deployments[...]`, whose `workers` say where weights are."""
     _warn("where", "status().deployments[name]")
     try:
-        return api.status(namespace=namespace).deployments[model]
+        return inspecting.status(namespace=namespace).deployments[model]
     except KeyError as error:
         raise UnknownNameError(str(error.args[0])) from None
 
@@ -131,8 +131,8 @@ def shutdown(*, namespace: str | None = None) -> None:
     """`delete`, of all deployments with residency; there may be none. `shutdown` ends all others too."""
     _warn("shutdown", "delete")
     try:
-        found = api.status(namespace=namespace).deployments
-        api.delete_all([name for name, info in found.items() if info.has_residency], namespace=namespace)
+        found = inspecting.status(namespace=namespace).deployments
+        deploying.delete_all([name for name, info in found.items() if info.has_residency], namespace=namespace)
     except NoAnswerError:
         raise
     except NotRunningError:
@@ -158,7 +158,7 @@ class ModelHandle:
 
     def remote(self, *args: Any, **kwargs: Any) -> ModelResponse:
         """`handle.remote`."""
-        handle = api.get_deployment_handle(self.model, namespace=self._namespace).options(**self._options)
+        handle = inspecting.get_deployment_handle(self.model, namespace=self._namespace).options(**self._options)
         response: ModelResponse = handle.remote(*args, **kwargs)
         return response
 

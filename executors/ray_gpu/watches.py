@@ -5,23 +5,31 @@ calls one more deployment asks anew, which ends the question before: so there is
 deployments there are. A change is looked at for those alone that ask for it, and a question says only what it adds to the one
 before: of a thousand deployments to say all would take the controller 13 ms, for each process and each change.
 
+Calls that wait are with the processes that call: what is asked about them, or told to do with them, goes there as news, and
+what they say to that is passed on. Nothing of it stays here.
+
 To whom a status goes, and how often, `rankcore.routing.statuses` says; in which processes calls wait, their own reports do.
 """
 
 import asyncio
+import itertools
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Protocol
+from typing import Any, Protocol
 
 import attrs
 
-from executors.ray_gpu.messages import CallStatus, DeploymentNews, LoadReport, Routes, Seen, WatchQuestion
+from executors.ray_gpu.messages import CallStatus, DeploymentNews, LoadReport, Routes, Seen, WaitingInquiry, WatchQuestion
 from rankcore.routing.demand import COUNTS_S, DemandReport, Demands, demand_for, hear
 from rankcore.routing.statuses import NEVER, TELL_EVERY_S, is_due
 
 SILENT_S = 120.0
 """So long a process that asks nothing is remembered."""
+INQUIRE_S = 1.5
+"""So long what waits is waited for, of all processes together."""
+DEAD_S = 5.0
+"""A process that has asked nothing for so long is not waited for."""
 
 
 class Callee(Protocol):
@@ -40,6 +48,7 @@ class _Process:
     """One that calls, as it has said by its questions.
 
     Attributes:
+        process: Its name.
         number: Of its newest question.
         seen: What it knows of the deployments that it calls, by the names that it has of them.
         ids: What those were called by then.
@@ -47,9 +56,11 @@ class _Process:
         changed: Set when there is one, or another question.
         pending: How many of its questions are not answered.
         ended_at: When the last of them was.
+        inquiries: What it is to be asked about calls that wait, by the name that it has of their deployment.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, process: str) -> None:
+        self.process = process
         self.number = 0
         self.seen: dict[str, Seen] = {}
         self.ids: dict[str, str] = {}
@@ -57,11 +68,27 @@ class _Process:
         self.changed = asyncio.Event()
         self.pending = 0
         self.ended_at = 0.0
+        self.inquiries: defaultdict[str, list[WaitingInquiry]] = defaultdict(list)
 
     def touch(self, name: str) -> None:
         """Something about a deployment may be new."""
         self.to_look_at.add(name)
         self.changed.set()
+
+
+class _Inquiring:
+    """Somebody waits for what processes say of calls that wait.
+
+    Attributes:
+        missing: Of whom nothing has come yet: process, and the name that it has of the deployment.
+        calls: What has come.
+        complete: Set when nobody is missing.
+    """
+
+    def __init__(self) -> None:
+        self.missing: set[tuple[str, str]] = set()
+        self.calls: list[dict[str, Any]] = []
+        self.complete = asyncio.Event()
 
 
 class Watches:
@@ -89,6 +116,8 @@ class Watches:
         self._callers: defaultdict[str, set[tuple[_Process, str]]] = defaultdict(set)  # by the deployment's id
         self._demands = Demands()
         self._told_at: dict[str, float] = {}
+        self._numbers = itertools.count(1)
+        self._inquiring: dict[int, _Inquiring] = {}
 
     @property
     def pending(self) -> int:
@@ -114,6 +143,53 @@ class Watches:
         """How many calls of a deployment wait, as far as those that call have said."""
         return demand_for(self._demands, deployment, self._now())
 
+    async def inquire(
+        self, deployments: Iterable[str], process: str | None, request: int | None, because: str | None
+    ) -> dict[str, Any]:
+        """Ask processes for their calls that wait for deployments, or have these end.
+
+        Args:
+            process: Only this one; None: all that call them.
+            request: Only this call; None: all that wait.
+            because: The calls end, and their callers are told this; None: nothing happens to them.
+
+        Returns:
+            `calls`: what `Router.asked` says of each, its `deployment` and its `process`; `silent`: how many of the processes
+            in which calls wait, as they have said lately, have not answered.
+        """
+        number, inquiring = next(self._numbers), _Inquiring()
+        asked = [
+            (each, name)
+            for deployment in deployments
+            for each, name in self._callers.get(self._id_of(deployment), ())
+            if (each.pending or each.ended_at > self._now() - DEAD_S) and process in (None, each.process)
+        ]
+        for each, name in asked:
+            inquiring.missing.add((each.process, name))
+            each.inquiries[name].append(WaitingInquiry(number, request, because))
+            each.changed.set()
+        if asked:
+            self._inquiring[number] = inquiring
+            with suppress(TimeoutError):
+                async with asyncio.timeout(INQUIRE_S):
+                    await inquiring.complete.wait()
+            del self._inquiring[number]
+        for each, _ in asked:  # who has not been asked yet is not to end calls later
+            for name, inquiries in tuple(each.inquiries.items()):
+                each.inquiries[name] = [inquiry for inquiry in inquiries if inquiry.number != number]
+        at = self._now()
+        silent = {who for who, name in inquiring.missing if self._waits(who, name, at)}
+        return {"calls": inquiring.calls, "silent": len(silent)}
+
+    def told(self, number: int, process: str, name: str, calls: list[dict[str, Any]]) -> None:
+        """A process says what waits there; nobody may want to know it any more."""
+        inquiring = self._inquiring.get(number)
+        if inquiring is not None and (process, name) in inquiring.missing:
+            inquiring.missing.discard((process, name))
+            inquiring.calls += [{**each, "deployment": name, "process": process} for each in calls]
+            if not inquiring.missing:
+                inquiring.complete.set()
+
     async def ask(self, question: WatchQuestion, wait_s: float) -> dict[str, DeploymentNews | None] | None:
         """What is new of the deployments that a process calls, once something is; none, after a while or if it has asked anew.
 
@@ -125,7 +201,7 @@ class Watches:
         if not question.since:
             self.forget(question.process)
             self._forget_silent()
-            self._processes[question.process] = process = _Process()
+            self._processes[question.process] = process = _Process(question.process)
         elif process is None or process.number != question.since:
             return None
         process.number = question.number
@@ -188,6 +264,7 @@ class Watches:
     def _look(self, process: str, known: _Process) -> tuple[dict[str, DeploymentNews | None], float]:
         """What is new, and when more will be, if nothing else changes."""
         names, known.to_look_at = known.to_look_at, set()
+        inquiries, known.inquiries = known.inquiries, defaultdict(list)
         at, next_at = self._now(), NEVER
         found: dict[str, DeploymentNews | None] = {}
         for name in sorted(names):
@@ -201,6 +278,10 @@ class Watches:
             elif due_at < NEVER:
                 known.to_look_at.add(name)
                 next_at = min(next_at, due_at)
+        for name, asked in inquiries.items():
+            before = found.get(name, DeploymentNews())
+            if asked and before is not None:
+                found[name] = attrs.evolve(before, inquiries=tuple(asked))
         if any(news is not None and news.status is not None for news in found.values()):
             self._told_at = {each: told_at for each, told_at in self._told_at.items() if told_at > at - TELL_EVERY_S}
             self._told_at[process] = at

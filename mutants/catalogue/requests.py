@@ -36,8 +36,8 @@ REQUESTS = (
         "2.3",
         'victims="any" frees the node with the most replicas first',
         SHRINK,
-        "fewest = heappop(heap)",
-        "fewest = heap.pop(heap.index(max(heap)))",
+        "_, newest, node_id = draft.nodes_used.first()",
+        "_, newest, node_id = max(draft.nodes_used)",
     ),
     Mutant(
         "names-are-ignored",

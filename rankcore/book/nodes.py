@@ -32,7 +32,10 @@ def store(draft: Draft, node_id: NodeId, old: Node, new: Node) -> None:
     draft.nodes = draft.nodes.set(node_id, new)
     before, after = old.staying, new.staying
     if before != after:
-        draft.nodes_used += (after > 0) - (before > 0)
+        if before:
+            draft.nodes_used = draft.nodes_used.discard((before, -old.newest, node_id))
+        if after:
+            draft.nodes_used = draft.nodes_used.add((after, -new.newest, node_id))
     if after < before or len(new.members) < len(old.members):
         draft.touched = draft.touched.set(node_id, new.index) if new.has_gap else without(draft.touched, node_id)
     if new.capacity is not None or old.capacity is not None:
@@ -100,26 +103,39 @@ def join(draft: Draft, replica: Replica) -> None:
     assert replica.node_id is not None, f"{replica.replica_id} is placed on no node"
     node = node_of(draft, replica.node_id)
     members = node.members.set(replica.replica_id, replica.birth)
-    staying = node.staying + (replica.state is not DRAINING)
-    store(draft, replica.node_id, node, replace(node, members=members, staying=staying))
+    staying, newest = node.staying, node.newest
+    if replica.state is not DRAINING:
+        staying, newest = staying + 1, max(newest, replica.birth)
+    store(draft, replica.node_id, node, replace(node, members=members, staying=staying, newest=newest))
 
 
 def begin_to_leave(draft: Draft, replica: Replica) -> None:
     """A replica counts no longer among those that stay on its node."""
     if replica.node_id is not None:
         node = draft.nodes[replica.node_id]
-        store(draft, replica.node_id, node, replace(node, staying=node.staying - 1))
+        store(draft, replica.node_id, node, replace(node, staying=node.staying - 1, newest=_newest_but(draft, node, replica)))
 
 
 def leave(draft: Draft, gone: Replica) -> None:
     """A replica is on its node no longer, and believes nothing."""
     if gone.node_id is not None:
         node = draft.nodes[gone.node_id]
-        members, staying = node.members.delete(gone.replica_id), node.staying - (gone.state is not DRAINING)
+        members, staying, newest = node.members.delete(gone.replica_id), node.staying, node.newest
+        if gone.state is not DRAINING:
+            staying, newest = staying - 1, _newest_but(draft, node, gone)
         locals_ = _counted(node.locals, beliefs(gone, LOCAL), ())
         draft.node_ranks = _counted(draft.node_ranks, beliefs(gone, NODE), (), node.node_rank)
         node_rank = _still_believed(draft, members, locals_, node.node_rank)
-        store(draft, gone.node_id, node, replace(node, node_rank=node_rank, members=members, staying=staying, locals=locals_))
+        node_now = replace(node, node_rank=node_rank, members=members, staying=staying, newest=newest, locals=locals_)
+        store(draft, gone.node_id, node, node_now)
+
+
+def _newest_but(draft: Draft, node: Node, leaver: Replica) -> int:
+    """The birth of the newest that stays on a node without this one; only looked for where that was the newest."""
+    if leaver.birth != node.newest:
+        return node.newest
+    others = draft.those(node.members.delete(leaver.replica_id))
+    return max((each.birth for each in others if each.state is not DRAINING), default=-1)
 
 
 def believe(draft: Draft, old: Replica, new: Replica) -> None:

@@ -27,7 +27,6 @@ def check_indexes(state: DeploymentState) -> Iterable[Violation]:
         "configuring": _ids(r for r in replicas if is_serving(r) and r.ready_at is None),
         "taken": _count([*(rank for r in replicas for rank in outside_slot(r)), *tables.slots]),
         "node_ranks": _node_ranks(state, replicas),
-        "nodes_used": len({r.node_id for r in replicas if _stays(r)}),
         **_by_holder(state),
     }
     found: dict[str, object] = {
@@ -36,7 +35,6 @@ def check_indexes(state: DeploymentState) -> Iterable[Violation]:
         "unready": _by_age(tables.unready),
         "taken": _counter(tables.taken),
         "node_ranks": _counter(tables.node_ranks),
-        "nodes_used": tables.nodes_used,
         "vacant": _set(tables.vacant),
         "unstarted": _set(tables.rollout.unstarted),
         "running": _set(tables.rollout.running),
@@ -213,16 +211,20 @@ def _check_nodes(state: DeploymentState, replicas: list[Replica]) -> Iterable[Vi
         expected = (
             _ids(here),
             sum(map(_stays, here)),
+            max((replica.birth for replica in here if _stays(replica)), default=-1),
             _count(rank for r in here for rank in beliefs(r, LOCAL)),
             _ids(wanted_on.get(node_id, [])),
         )
-        found = (_by_age(node.members), node.staying, _counter(node.locals), _by_age(node.reserved))
+        found = (_by_age(node.members), node.staying, node.newest, _counter(node.locals), _by_age(node.reserved))
         if found != expected:
             yield Violation("index", f"node {node_id} is {found}, expected {expected}")
         if node.node_rank is not None and not here:
             yield Violation("index", f"node {node_id} has node rank {node.node_rank} and no replica")
         if node.room:
             by_room.setdefault(node.room, set()).add(node.index)
+    used = sorted((node.staying, -node.newest, node_id) for node_id, node in tables.nodes.items() if node.staying)
+    if list(tables.nodes_used) != used:
+        yield Violation("index", f"nodes_used is {list(tables.nodes_used)}, expected {used}")
     if _sets(tables.nodes_by_room) != by_room:
         yield Violation("index", f"nodes_by_room is {_sets(tables.nodes_by_room)}, expected {by_room}")
 

@@ -1,6 +1,8 @@
 """What a router knows, and the few moves that every rule is made of. Changed in place, while a step runs."""
 
+from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
+from itertools import chain
 
 from rankcore.routing.commands import Command, Dispatch, Retry
 from rankcore.routing.events import RequestId
@@ -102,6 +104,13 @@ class Tables:
         lines = [self.anyone, *self.ranked.values()]
         heads = [line.head() for line in lines if line]
         return min((each.arrived_at for each in (*heads, *self.unsplit.values())), default=None)
+
+    @property
+    def waiting_requests(self) -> list[RequestId]:
+        """Those that wait, in the order of arrival; a broadcast once, while any part of it does."""
+        lines: list[Iterable[Request]] = [self.anyone, *self.ranked.values(), self.unsplit.values()]
+        wait = sorted(chain.from_iterable(lines), key=lambda each: each.serial)
+        return list(dict.fromkeys(each.request_id for each in wait))
 
     # -- what is in flight
 

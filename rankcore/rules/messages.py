@@ -90,7 +90,8 @@ def reconfigure(draft: Draft, replica: Replica, rank: ReplicaRank, config_id: st
         **ready,
     )
     told = replicas.ask(draft, told, command)
-    replicas.believe(draft, replica, told)
+    if rank != replica.told:
+        replicas.believe(draft, replica, told)
     return told
 
 

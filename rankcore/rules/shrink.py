@@ -1,7 +1,6 @@
 """Too many slots: which are given up, and which replicas are stopped for it (R11, sections 2.3 and 2.5)."""
 
 from collections.abc import Callable, Iterator
-from heapq import heapify, heappop, heappush
 from itertools import chain, islice
 from operator import attrgetter
 
@@ -10,7 +9,7 @@ from rankcore.draft import Draft
 from rankcore.notes import NoteKind
 from rankcore.rules import evict, leaving, static
 from rankcore.state import Replica
-from rankcore.values import DRAINING, RELEASE, NodeId, ReplicaState
+from rankcore.values import DRAINING, RELEASE, ReplicaState
 
 RULE = "R11"
 
@@ -103,35 +102,10 @@ def _newest(draft: Draft) -> Iterator[Replica]:
 
 
 def _on_emptiest_node(draft: Draft) -> Iterator[Replica]:
-    """The newest replica on the node that has the fewest, so that the node is soon free; then again.
-
-    Of each node the heap has how many stay at first: who came last there is only looked up where nobody has fewer. Whoever is
-    stopped leaves its node with fewer, and so does the successor that it takes along: both nodes are entered anew.
-    """
-
-    def entry(node_id: NodeId) -> tuple[int, int, NodeId]:
-        node = draft.nodes[node_id]
-        births = node.members.values()
-        if node.staying < len(births):
-            births = [birth for each, birth in node.members.items() if draft.replicas[each].state is not DRAINING]
-        return node.staying, -max(births, default=0), node_id
-
-    heap = [(node.staying, -draft.next_birth, node_id) for node_id, node in draft.nodes.items()]
-    heapify(heap)
-    while heap:
-        fewest = heappop(heap)
-        found = count, newest, node_id = entry(fewest[2])
-        if found != fewest:  # this one was not looked up yet, or has fewer by now
-            if count:
-                heappush(heap, found)
-            continue
-        victim = next(draft.replicas[each] for each, birth in draft.nodes[node_id].members.items() if birth == -newest)
-        slot = draft.slots.get(victim.slot) if victim.slot is not None else None
-        successor = draft.replicas[slot.successor] if slot is not None and slot.successor is not None else None
-        yield victim
-        for changed in (node_id, successor.node_id if successor is not None else None):
-            if changed is not None and (found := entry(changed))[0]:
-                heappush(heap, found)
+    """The newest replica on the node that has the fewest, so that the node is soon free; then again: O(log N) each."""
+    while draft.nodes_used:
+        _, newest, node_id = draft.nodes_used.first()
+        yield next(draft.replicas[each] for each, birth in draft.nodes[node_id].members.items() if birth == -newest)
 
 
 VICTIMS: dict[str, Callable[[Draft], Iterator[Replica]]] = {

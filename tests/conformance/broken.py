@@ -17,6 +17,7 @@ from rankcore.commands import (
 from rankcore.events import (
     FINAL,
     ClockAdvanced,
+    NodeChanged,
     NodeLost,
     ReplicaDied,
     ReplicaMissing,
@@ -30,6 +31,7 @@ from rankcore.events import (
 from rankcore.replica.beliefs import NEVER
 from rankcore.replica.messages import receive
 from rankcore.replica.replica import RunUserCode
+from rankcore.spec import NO_CONFIG_ID
 from rankcore.testing.conformance import Line
 from tests.conformance.in_memory import MemoryExecutor, World
 from tests.replicas import HeldReplica
@@ -79,6 +81,26 @@ class KillsForAnOldEpoch(ObeysOldEpochs):
 
     def kill(self, command):
         super().kill(attrs.evolve(command, epoch=self.world.fence))
+
+
+@caught_by("a replaced controller ends nobody")
+class KillsThoughItWasReplaced(MemoryExecutor):
+    def kill(self, command):
+        if command.replica_id in self.processes:
+            self.world.kill(command.replica_id)
+        else:
+            super().kill(command)
+
+
+@caught_by("a replaced controller ends nobody")
+class CutsShortThoughItWasReplaced(MemoryExecutor):
+    def stop(self, command):
+        super().stop(command)
+        self.world.after(command.timeout_s + 1.0, self.cut_short, command.replica_id)
+
+    def cut_short(self, replica_id):
+        if replica_id in self.world.processes:
+            self.world.kill(replica_id)
 
 
 @caught_by("a world size of an older epoch is not kept")
@@ -171,6 +193,16 @@ class OverlooksOneOfTwo(MemoryExecutor):
     def notice(self, process, kind):
         if kind is not ReplicaDied or process.half.replica_id.endswith(("0", "1")):
             super().notice(process, kind)
+
+
+@caught_by("forty ends are all told")
+class LosesEveryEighthEnd(MemoryExecutor):
+    ends = 0
+
+    def hear(self, event):
+        self.ends += isinstance(event, FINAL)
+        if not isinstance(event, FINAL) or self.ends % 8:
+            super().hear(event)
 
 
 @caught_by("the death of one is not that of its node")
@@ -270,6 +302,27 @@ class RaisesTheDead(MemoryExecutor):
     def start(self, command):
         self.ended.discard(command.replica_id)
         super().start(command)
+
+
+@caught_by("a named node is where it goes")
+class GoesWhereThereIsRoom(MemoryExecutor):
+    def start(self, command):
+        super().start(replace(command, node_id=None))
+
+
+@caught_by("a named node is where it goes")
+class GoesElsewhereWhereThereIsNoSuchNode(MemoryExecutor):
+    def start(self, command):
+        super().start(command if command.node_id in self.world.there_are else replace(command, node_id=None))
+
+
+@caught_by("capacity counts who is there")
+class TellsFreeSlots(MemoryExecutor):
+    def hear(self, event):
+        if isinstance(event, NodeChanged):
+            there = sum(process.node_id == event.node_id for process in self.world.processes.values())
+            event = attrs.evolve(event, capacity=max(0, event.capacity - there))
+        super().hear(event)
 
 
 @caught_by("a stop that takes too long is cut short")
@@ -439,6 +492,23 @@ class CarriesOutTwice(HeldReplica):
         if (message.epoch, getattr(message, "revision", None)) == self.stamp and self.ready:
             self.value = replace(self.value, stamp=NEVER)
         return super().receive(message, now)
+
+
+@caught_by("a config that is not sent is kept")
+class OverwritesItsConfigWithNone(MemoryExecutor):
+    def change(self, command):
+        super().change(command)
+        if isinstance(command, ReconfigureReplica):
+            self.processes[command.replica_id].configs[command.config_id] = command.user_config
+
+
+@caught_by("a config that is not sent is kept")
+class KeepsItsConfigForNone(MemoryExecutor):
+    def change(self, command):
+        super().change(command)
+        process = self.processes.get(command.replica_id)
+        if isinstance(command, ReconfigureReplica) and process is not None and command.config_id == NO_CONFIG_ID:
+            process.configs[NO_CONFIG_ID] = {"temperature": 0.1}
 
 
 class Misreports(HeldReplica):

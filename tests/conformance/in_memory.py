@@ -17,6 +17,7 @@ from rankcore.commands import (
 )
 from rankcore.events import (
     ClockAdvanced,
+    NodeChanged,
     ReplicaDied,
     ReplicaMissing,
     ReplicaPlaced,
@@ -24,10 +25,12 @@ from rankcore.events import (
     ReplicaStopped,
 )
 from rankcore.replica.replica import Drain, End, RunUserCode
+from rankcore.spec import config_id_of
 from rankcore.testing.conformance import Belief, SelfReport
 from tests.replicas import HeldReplica
 
 STEP_S = 0.02
+ROOM = 6
 
 
 class Process:
@@ -47,7 +50,8 @@ class Process:
             return
         self.executor = executor
         if isinstance(message, (PrepareReplica, InitializeReplica, ReconfigureReplica)):
-            self.configs[message.config_id] = message.user_config
+            if message.user_config is not None or message.config_id == config_id_of(None):
+                self.configs[message.config_id] = message.user_config
         self.react(reactions)
 
     def react(self, reactions):
@@ -100,7 +104,7 @@ class World:
     def __init__(self, executor=None, half=HeldReplica):
         self.kind, self.half = executor or MemoryExecutor, half
         self.clock, self.fence, self.slow_s, self.failures = 0.0, 0, 0.0, 0
-        self.processes, self.nodes, self.executors = {}, ["node-0", "node-1"], []
+        self.processes, self.there_are, self.executors = {}, ["node-0", "node-1"], []
         self.agenda, self.numbers = [], count()
         self.closed = False
 
@@ -112,7 +116,7 @@ class World:
         return self.failures >= 0
 
     def begin(self, start):
-        node_id = min(self.nodes, key=lambda node: sum(each.node_id == node for each in self.processes.values()))
+        node_id = min(self.there_are, key=lambda node: sum(each.node_id == node for each in self.processes.values()))
         self.processes[start.replica_id] = process = Process(self, start, start.node_id or node_id)
         return process
 
@@ -150,6 +154,12 @@ class World:
         self.clock = max(self.clock, at)
         act(*arguments)
 
+    def nodes(self):
+        return tuple(self.there_are)
+
+    def room(self, node_id):
+        return ROOM
+
     def replicas(self):
         return [process.report() for process in self.processes.values()]
 
@@ -157,7 +167,7 @@ class World:
         self.end(self.processes[replica_id], ReplicaDied)
 
     def lose_node(self, node_id):
-        self.nodes.remove(node_id)
+        self.there_are.remove(node_id)
         for process in [each for each in self.processes.values() if each.node_id == node_id]:
             self.end(process, ReplicaDied)
 
@@ -180,6 +190,8 @@ class MemoryExecutor:
         self.world, self.epoch = world, epoch
         self.inbox, self.ended, self.processes = deque(), set(), dict(world.processes)
         self.announced, self.alarm = None, None
+        for node_id in world.there_are:
+            self.tell_room(node_id)
 
     def execute(self, command):
         if self.is_fenced_off(command):
@@ -202,6 +214,9 @@ class MemoryExecutor:
     def poll(self):
         return self.inbox.popleft() if self.inbox else None
 
+    def tell_room(self, node_id):
+        self.hear(NodeChanged(node_id=node_id, capacity=ROOM, at=self.world.clock))
+
     def hear(self, event):
         self.inbox.append(event)
 
@@ -218,10 +233,14 @@ class MemoryExecutor:
             return
         if command.epoch < self.world.fence:
             return  # the process looks at the fence as it comes up, and ends
+        if replica_id not in self.processes and command.node_id not in (None, *self.world.there_are):
+            self.say(ReplicaStartFailed, replica_id, reason="there is no such node")
+            return
         if replica_id not in self.processes:
             self.processes[replica_id] = self.world.begin(command)
             self.welcome(self.processes[replica_id])
         self.say(ReplicaPlaced, replica_id, node_id=self.processes[replica_id].node_id)
+        self.tell_room(self.processes[replica_id].node_id)
 
     def welcome(self, process):
         if self.announced is not None:
@@ -253,6 +272,8 @@ class MemoryExecutor:
 
     def address(self, command, otherwise):
         process = self.processes.get(command.replica_id)
+        if process is not None and command.epoch < self.world.fence:
+            return  # the process looks at the fence, and so does whoever signals
         if process is not None:
             process.receive(command, self)
         else:

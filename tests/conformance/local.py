@@ -53,6 +53,8 @@ class Obedient:
 app = Obedient.bind()
 """
 
+ROOM = 1000
+
 
 class LocalBench:
     """Each controller is a `LocalExecutor` of this process; a crash of one takes its connections away."""
@@ -66,13 +68,13 @@ class LocalBench:
         self.folder = Path(tempfile.mkdtemp(prefix="rcl-", dir="/tmp"))  # sockets have short paths
         self.application = folder / "obedient.py"
         self.application.write_text(APPLICATION.format(folder=str(self.orders)))
-        self.nodes, self.executors = ["a", "b"], []
+        self.there_are, self.executors = ["a", "b"], []
 
     def open(self, epoch):
         spec = DeploymentSpec(name=self.name, target_replicas=0, health_check_period_s=0.1)
-        executor = LocalExecutor(self.folder, f"{self.application}:app", lambda: spec, epoch, self.nodes)
-        for node in self.nodes:
-            executor.tell(NodeChanged(node_id=node, capacity=1000, at=self.now()))
+        executor = LocalExecutor(self.folder, f"{self.application}:app", lambda: spec, epoch, self.there_are)
+        for node in self.there_are:
+            executor.tell(NodeChanged(node_id=node, capacity=ROOM, at=self.now()))
         self.executors.append(executor)
         return executor
 
@@ -89,6 +91,12 @@ class LocalBench:
     def advance(self):
         self.executors[-1].wait(0.02) if self.executors else time.sleep(0.02)
 
+    def nodes(self):
+        return tuple(self.there_are)
+
+    def room(self, node_id):
+        return ROOM
+
     def replicas(self):
         return [report for _, connection in survivors(self.folder, self.name) if (report := ask(connection)) is not None]
 
@@ -97,7 +105,7 @@ class LocalBench:
         os.kill(pid, signal.SIGKILL)
 
     def lose_node(self, node_id):
-        self.nodes.remove(node_id)
+        self.there_are.remove(node_id)
         for address in self.addresses():
             if address.node_id == node_id:
                 os.kill(address.pid, signal.SIGKILL)

@@ -123,6 +123,9 @@ class RayBench:
     def advance(self):
         self._loop.run_until_complete(asyncio.sleep(0.02))
 
+    def nodes(self):
+        return tuple(self._cluster.nodes)
+
     def replicas(self):
         return [
             SelfReport(

@@ -11,6 +11,8 @@ from tests.extent import examples
 
 pytest.importorskip("mypyc", reason="mypy is not installed: pip install 'rankcore[test]'")
 
+pytestmark = pytest.mark.night  # the build alone takes minutes
+
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 900
 ASK = f"""

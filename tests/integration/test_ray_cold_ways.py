@@ -267,6 +267,60 @@ def test_who_cannot_have_a_place_yet_is_queued_and_what_cannot_be_had_is_refused
     assert handle.total.remote().result(ANSWER_S) == pytest.approx(answer), "who has the place is not troubled"
 
 
+def test_what_waits_for_cold_weights_is_listed_and_ended_whoever_calls_and_nothing_is_loaded_for_nobody(serve, tmp_path):
+    import ray
+
+    @ray.remote(num_cpus=0)
+    def another_process():
+        from executors import ray_gpu
+
+        try:
+            ray_gpu.get_app_handle("two").total.remote().result(ANSWER_S)
+        except ray_gpu.CallCancelledError as error:
+            return str(error)
+
+    first, answer = cold(serve, tmp_path, "first", residency={"dedicated": True})
+    second, _ = cold(serve, tmp_path, "second", seed=2, residency={"wait_for_room_s": 1000.0})
+    holder = serve.run(first, name="one", route_prefix=None)
+    assert holder.total.remote().result(ANSWER_S) == pytest.approx(answer)
+    response = serve.run(second, name="two", route_prefix="/two").total.remote()
+    elsewhere, outside = another_process.remote(), []
+    client = threading.Thread(target=lambda: outside.append(refused(serve, "/two")))
+    client.start()
+
+    def waiting():
+        return serve.requests_under_way("two").waiting
+
+    eventually(lambda: len(waiting()) == 3 and all(each.status.startswith("QUEUED: ") for each in waiting()), "all three wait")
+    assert {(each.deployment, each.position) for each in waiting()} == {("two/second", 1)}
+    assert {each.method for each in waiting()} == {"total", "HTTP"}
+    assert serve.requests_under_way("one").waiting == ()
+    (over_http,) = (each for each in waiting() if each.method == "HTTP")
+    serve.cancel_request(over_http.id, reason="enough")
+    client.join(ANSWER_S)
+    assert outside[0][0] == 499
+    with pytest.raises(serve.UnknownNameError):
+        serve.cancel_request(over_http.id)
+    assert len(serve.cancel_waiting("two", reason="not today")) == 2
+    with pytest.raises(serve.CallCancelledError, match="not today"):
+        response.result(ANSWER_S)
+    assert ray.get(elsewhere, timeout=ANSWER_S) == "not today"
+    assert waiting() == ()
+    eventually(lambda: not serve.status().deployments["two/second"].waiting, "the demand is withdrawn")
+    serve.delete("one")
+    assert [each for each in workers() if each.startswith("two/")] == [], "nothing is loaded for nobody"
+
+
+def refused(serve, path):
+    """The status and the body of an answer that is none."""
+    while True:
+        try:
+            opened(serve, path).close()
+        except urllib.error.HTTPError as error:
+            if error.code != 404:  # the route is not known yet
+                return error.code, error.read().decode()
+
+
 @pytest.mark.parametrize("whom", ["proxy", "worker", "controller"])
 def test_who_dies_in_the_middle_of_a_load_leaves_one_answer_or_one_clear_error(serve, tmp_path, whom):
     application, answer = cold(serve, tmp_path, "m", start_backoff_s=0.05)

@@ -153,7 +153,7 @@ def settled(world: ClusterWorld) -> ClusterWorld:
         if world.state is not None:
             world = with_draft(world, answered)
             if move is None or move[0] == "time passes":
-                world = with_draft(world, report_again)
+                world = with_draft(with_draft(world, report_again), answered)
     raise AssertionError(f"it does not come to rest within {MOVES_MAX} moves: {world.calls} wait")
 
 

@@ -13,8 +13,9 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[r
 from executors.apps import packing
 from executors.cli import deploy as deploying
 from executors.cli.app import app
-from executors.ray_gpu import api, connection
+from executors.ray_gpu import connection, inspecting, instance
 from executors.ray_gpu.building import WantedApplication, built
+from executors.ray_gpu.deploying import RunTarget, packages_of
 from executors.ray_gpu.errors import NoAnswerError, NotRunningError
 from executors.ray_gpu.overview import Status
 
@@ -61,7 +62,7 @@ def test_what_is_deployed_from_the_file_is_what_the_code_says(rankcore, tmp_path
     assert (done.exit_code, done.output) == (0, "apps.yaml: 1 application\n")
     (found,) = (from_file(tmp_path / "apps.yaml"),)
     (application,) = deploying._imported(target)
-    from_code = api.packages_of(api.RunTarget(application, application.deployment.name), "rankcore")[0]
+    from_code = packages_of(RunTarget(application, application.deployment.name), "rankcore")[0]
     assert [each.spec for each in found] == [each.spec for each in from_code]
     assert [each.code.app_name for each in found] == [each.code.app_name for each in from_code]
 
@@ -199,8 +200,8 @@ def ended(monkeypatch):
     status = Status(
         namespace="staging", epoch=1, controller_pid=1, journal=None, deployments=dict.fromkeys(("shop/A", "shop/B"))
     )
-    monkeypatch.setattr(api, "status", lambda **_: status)
-    monkeypatch.setattr(api, "shutdown", lambda **said: found.append(said))
+    monkeypatch.setattr(inspecting, "status", lambda **_: status)
+    monkeypatch.setattr(instance, "shutdown", lambda **said: found.append(said))
     return found
 
 
@@ -229,7 +230,7 @@ def test_where_nothing_runs_a_shutdown_says_so(rankcore, monkeypatch):
     def nothing(**_):
         raise NotRunningError("no controller runs in 'rankcore'")
 
-    monkeypatch.setattr(api, "status", nothing)
+    monkeypatch.setattr(inspecting, "status", nothing)
     done = rankcore("shutdown", "--yes")
     assert (done.exit_code, done.stderr) == (2, "rankcore: error: no controller runs in 'rankcore'\n")
 
@@ -239,7 +240,7 @@ def test_a_controller_that_does_not_answer_is_ended_all_the_same(rankcore, ended
         raise NoAnswerError("the controller has not answered 'status' within 60 s")
 
     waited = []
-    monkeypatch.setattr(api, "status", lambda namespace, timeout_s: waited.append(timeout_s) or silence())
+    monkeypatch.setattr(inspecting, "status", lambda namespace, timeout_s: waited.append(timeout_s) or silence())
     for timeout in (("--timeout", "0"), ("--timeout", "30"), ("--timeout", "900")):
         rankcore("shutdown", "--yes", *timeout)
     ended.clear()

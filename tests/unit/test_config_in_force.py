@@ -10,13 +10,14 @@ import pytest
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
 from executors.apps import packing
-from executors.ray_gpu import api, connection
+from executors.ray_gpu import connection, deploying, instance
 from executors.ray_gpu.building import WantedApplication, built
 from executors.ray_gpu.errors import InvalidDeploymentError, NoAnswerError
 from executors.ray_gpu.extras import extras_of
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.options import HttpOptions
 from executors.ray_gpu.in_force import _static, application_config, config_of
+from executors.ray_gpu.logs.config import as_plain
 from executors.ray_gpu.process import CAPTURE_CHILD_TASKS
 from executors.ray_gpu.proxies.options import ProxyOptions
 from rankcore.cluster.records import Cause
@@ -130,7 +131,7 @@ OUTSIDE = ProxyOptions(
 def asked_by_file(before, data):
     said = packing.of_proxies(packing.of_data(data, "body"))
     logging = said["logging_config"]
-    return before.asked(said["http_options"], said["grpc_options"], api.as_plain(logging))
+    return before.asked(said["http_options"], said["grpc_options"], as_plain(logging))
 
 
 def test_what_is_printed_of_proxies_keeps_their_secrets_and_has_none_in_it():
@@ -172,24 +173,25 @@ def calls(monkeypatch):
 
     monkeypatch.setattr(connection, "start_controller", lambda *_: object())
     monkeypatch.setattr(connection, "find_controller", lambda *_: object())
-    monkeypatch.setattr(api, "_say_where_journal_is", lambda *_: None)
-    monkeypatch.setattr(api, "ask", ask)
-    monkeypatch.setattr(api, "ask_at_length", ask)
+    monkeypatch.setattr(instance, "say_where_journal_is", lambda *_: None)
+    for module in (deploying, instance):
+        for name in ("ask", "ask_at_length"):
+            monkeypatch.setattr(module, name, ask)
     return found
 
 
 def test_ports_that_clash_with_what_is_in_force_are_refused_before_anything_is_deployed(calls):
     clash = {"port": 9000}
     with pytest.raises(InvalidDeploymentError, match="cannot share port 9000"):
-        api.deploy_packages((), wait=False, prune=True, http_options=clash, namespace="n")
+        deploying.deploy_packages((), wait=False, prune=True, http_options=clash, namespace="n")
     with pytest.raises(InvalidDeploymentError, match="cannot share port 9000"):
-        api.plan_packages((), replace=False, prune=True, http_options=clash, namespace="n")
+        deploying.plan_packages((), replace=False, prune=True, http_options=clash, namespace="n")
     assert {method for method, _ in calls} <= {"proxy_options", "revision"}
 
 
 def test_a_plan_refuses_a_service_that_cannot_be_imported_as_the_deploy_would(calls):
     grpc = {"grpc_servicer_functions": ["no_such_module.add"], "port": 9001}
-    for act in (partial(api.plan_packages, replace=False), partial(api.deploy_packages, wait=False)):
+    for act in (partial(deploying.plan_packages, replace=False), partial(deploying.deploy_packages, wait=False)):
         with pytest.raises(InvalidDeploymentError, match=r"gRPC servicer function 'no_such_module\.add' cannot be imported"):
             act((), prune=True, grpc_options=grpc, namespace="n")
 
@@ -200,11 +202,11 @@ def test_there_is_no_plan_where_the_controller_does_not_answer(monkeypatch):
 
     monkeypatch.setattr(connection, "find_controller", silent)
     with pytest.raises(NoAnswerError):  # and not one in which all would start: the controller has deployments
-        api.plan_packages((), replace=False, prune=True, namespace="n")
+        deploying.plan_packages((), replace=False, prune=True, namespace="n")
 
 
 def test_a_deploy_keeps_what_it_does_not_say_of_proxies(calls):
-    api.deploy_packages((), wait=False, prune=True, http_options={"port": 8005}, namespace="n")
+    deploying.deploy_packages((), wait=False, prune=True, http_options={"port": 8005}, namespace="n")
     (wanted,) = [arguments[0] for method, arguments in calls if method == "serve_outside"]
     assert (wanted.http.port, wanted.http.bearer_token, wanted.logging, wanted.grpc) == (
         8005,

@@ -6,7 +6,7 @@ from executors.cli import deploy as command
 from executors.cli.deploy import DeployAsked
 from executors.cli.deploy_by_rest import _config
 from executors.cli.run_options import prefix_of
-from executors.ray_gpu import api, deployment, ingress
+from executors.ray_gpu import deploying, deployment, ingress, instance
 from executors.ray_gpu.errors import InvalidDeploymentError
 
 
@@ -23,28 +23,28 @@ class Web: ...
 
 
 def routes_of(target):
-    return [each.route_prefix for each in api.packages_of(target, "test")[0]]
+    return [each.route_prefix for each in deploying.packages_of(target, "test")[0]]
 
 
 @pytest.mark.parametrize("kind", [Model, Web])
 def test_the_default_is_the_root_and_none_is_no_http(kind):
-    assert routes_of(api.RunTarget(kind.bind())) == ["/"]
-    assert routes_of(api.RunTarget(kind.bind(), route_prefix="/x/")) == ["/x"]
-    assert routes_of(api.RunTarget(kind.bind(), route_prefix=None)) == [None]
+    assert routes_of(deploying.RunTarget(kind.bind())) == ["/"]
+    assert routes_of(deploying.RunTarget(kind.bind(), route_prefix="/x/")) == ["/x"]
+    assert routes_of(deploying.RunTarget(kind.bind(), route_prefix=None)) == [None]
 
 
 def test_without_what_http_needs_only_a_route_that_was_asked_for_is_an_error(monkeypatch, caplog):
     def missing():
         raise InvalidDeploymentError("HTTP needs more packages")
 
-    assert api._serves_http([None, "/", "/a"]) is True
-    monkeypatch.setattr(api, "_check_http_can_be_served", missing)
-    assert api._serves_http([None]) is False
-    assert (api._serves_http(["/", None]), caplog.text) == (False, "")
-    assert api._serves_http(["/"], warns=True) is False
+    assert instance.wants_proxies([None, "/", "/a"]) is True
+    monkeypatch.setattr(instance, "check_http_can_be_served", missing)
+    assert instance.wants_proxies([None]) is False
+    assert (instance.wants_proxies(["/", None]), caplog.text) == (False, "")
+    assert instance.wants_proxies(["/"], warns=True) is False
     assert "there is no HTTP: HTTP needs more packages" in caplog.text
     with pytest.raises(InvalidDeploymentError):
-        api._serves_http(["/", "/a"])
+        instance.wants_proxies(["/", "/a"])
 
 
 @pytest.mark.parametrize(("said", "route"), [(None, "/"), ("none", None), ("/a", "/a")])

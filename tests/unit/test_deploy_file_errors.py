@@ -11,7 +11,7 @@ from executors.apps import packing
 from executors.apps.file import AppsFile
 from executors.cli.deploy import DeployAsked, _told, deploy
 from executors.cli.plan_words import weights_lines
-from executors.ray_gpu import api, connection
+from executors.ray_gpu import connection, deploying, inspecting
 from executors.ray_gpu.errors import ConflictError, InvalidDeploymentError, NameInUseError
 from executors.simulator.scenario.errors import ScenarioError
 from executors.simulator.scenario.yamlfile import parse
@@ -148,8 +148,8 @@ def never(*_, **__):
     ],
 )
 def test_it_is_one_line_with_key_and_line(text, tmp_path, monkeypatch, capsys, dry_run, found, by, line, problem):
-    monkeypatch.setattr(api, "plan_packages", never)
-    monkeypatch.setattr(api, "deploy_packages", never)
+    monkeypatch.setattr(deploying, "plan_packages", never)
+    monkeypatch.setattr(deploying, "deploy_packages", never)
     found, by = found.replace("MODULE", APPS), by.replace("MODULE", APPS)
     assert text.count(found) == 1
     (tmp_path / "apps.yaml").write_text(text.replace(found, by))
@@ -187,8 +187,8 @@ def test_what_the_cluster_refuses_is_said_with_key_and_line(text, tmp_path, monk
     def refuse(*_, **__):
         raise NameInUseError(refused)
 
-    monkeypatch.setattr(api, "plan_packages", refuse)
-    monkeypatch.setattr(api, "deploy_packages", refuse)
+    monkeypatch.setattr(deploying, "plan_packages", refuse)
+    monkeypatch.setattr(deploying, "deploy_packages", refuse)
     (tmp_path / "apps.yaml").write_text(text)
     with pytest.raises(typer.Exit) as ended:
         deploy(DeployAsked("apps.yaml", dry_run=dry_run, namespace="n"))
@@ -205,9 +205,13 @@ def test_a_file_without_applications_deletes_all_and_says_what_goes(text, tmp_pa
         return SimpleNamespace(name=name, status=status, replicas=(), ranks={}, **of_weights)
 
     there_is = {"old/Model": info("old/Model", "DELETING")}
-    monkeypatch.setattr(api, "plan_packages", lambda packages, **how: (ClusterPlan((PLANNED,) if how["prune"] else ()), "r1"))
-    monkeypatch.setattr(api, "deploy_packages", lambda packages, **how: asked.append((packages, how["prune"], how["expected"])))
-    monkeypatch.setattr(api, "status", lambda **_: SimpleNamespace(deployments=there_is))
+    monkeypatch.setattr(
+        deploying, "plan_packages", lambda packages, **how: (ClusterPlan((PLANNED,) if how["prune"] else ()), "r1")
+    )
+    monkeypatch.setattr(
+        deploying, "deploy_packages", lambda packages, **how: asked.append((packages, how["prune"], how["expected"]))
+    )
+    monkeypatch.setattr(inspecting, "status", lambda **_: SimpleNamespace(deployments=there_is))
     (tmp_path / "apps.yaml").write_text("applications: []\n")
     deploy(DeployAsked("apps.yaml", prune=said, wait=True, namespace="n"))
     assert asked == [((), prune, "r1")]
@@ -219,8 +223,8 @@ def test_who_comes_second_is_told_which_revision_won_and_a_plan_that_was_read_ca
     def refuse(packages, *, expected, **_):
         raise ConflictError(expected, "r2")
 
-    monkeypatch.setattr(api, "plan_packages", lambda packages, **how: (ClusterPlan(()), "r1"))
-    monkeypatch.setattr(api, "deploy_packages", refuse)
+    monkeypatch.setattr(deploying, "plan_packages", lambda packages, **how: (ClusterPlan(()), "r1"))
+    monkeypatch.setattr(deploying, "deploy_packages", refuse)
     (tmp_path / "apps.yaml").write_text("applications: []\n")
     for expect, read in (("", "r1"), ("r0", "r0")):
         with pytest.raises(typer.Exit) as ended:

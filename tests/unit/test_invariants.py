@@ -303,7 +303,7 @@ DERIVED: dict[str, Callable[[Any], Any]] = {
     "available": lambda number: number + 1,
     "taken": lambda counts: counts.add(999),
     "node_ranks": lambda counts: counts.add(999),
-    "nodes_used": lambda number: number + 1,
+    "nodes_used": lambda nodes: nodes.add((999, 0, "node-999")),
     "vacant": lambda ranks: ranks.add(999),
     "unstarted": lambda ranks: ranks.add(999),
     "running": lambda ranks: ranks.add(999),
@@ -447,6 +447,7 @@ def test_a_slot_that_is_not_tried_again_when_its_back_off_is_over_is_reported() 
     [
         {"members": PMap({A: 0})},
         {"staying": 0},
+        {"newest": 0},
         {"locals": RankCounts().add(0)},
         {"reserved": PMap({"llm#1.9": 9})},
     ],

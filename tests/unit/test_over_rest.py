@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from executors.cli.app import app
 from executors.over_rest.api import RestApi
 from executors.over_rest.client import RestClient, token_said
-from executors.ray_gpu import api, changing
+from executors.ray_gpu import changing, deploying, inspecting, instance
 from executors.ray_gpu.errors import (
     ConflictError,
     InvalidCallError,
@@ -126,7 +126,7 @@ def test_status_is_what_the_controller_has_said(server):
 
 
 def test_how_the_controller_keeps_up_is_printed(server, monkeypatch):
-    monkeypatch.setattr(api, "controller_health", lambda namespace: {"uptime_s": 2.5, "node_update_duration_s": None})
+    monkeypatch.setattr(inspecting, "controller_health", lambda namespace: {"uptime_s": 2.5, "node_update_duration_s": None})
     assert typed("controller-health", "-a", server.address) == "uptime_s: 2.5\nnode_update_duration_s: null\n"
     assert json.loads(typed("controller-health", "--json", "-a", server.address))["uptime_s"] == 2.5
 
@@ -191,7 +191,7 @@ def test_the_shell_says_whom_a_downscale_stops_first(server, monkeypatch, named)
 def test_options_are_updated_and_what_is_deleted_is_waited_for(server, monkeypatch):
     heard = []
     monkeypatch.setattr(changing, "update_options", lambda *given, **named: heard.append((given, named)))
-    monkeypatch.setattr(api, "begin_deletion", lambda *given, **named: heard.append((given, named)))
+    monkeypatch.setattr(deploying, "begin_deletion", lambda *given, **named: heard.append((given, named)))
     api_at(server).update("shop/Chat", max_surge=2)
     assert heard == [(("shop/Chat", {"max_surge": 2}), {"namespace": "rankcore"})]
     for name in ("shop", "Chat", "shop/Chat"):
@@ -286,14 +286,21 @@ def test_what_needs_ray_itself_refuses_the_address_of_a_server(words):
     assert "expected HOST:PORT of a Ray cluster, which this command needs" in typed(*words, "-a", "http://h:1", status=2)
 
 
-@pytest.mark.parametrize("words", [["logs", "shop"], ["notes"], ["requests"], ["cancel", "x"]])
+@pytest.mark.parametrize(
+    "words", [["logs", "shop"], ["notes"], ["requests"], ["cancel", "x"], ["cancel", "--waiting-for", "x"]]
+)
 def test_what_a_server_does_not_have_says_where_it_is(server, words):
     assert "through a REST server: " in typed(*words, "-a", server.address, status=2)
 
 
+def test_a_cancellation_is_of_one_request_or_of_all_that_wait():
+    for words in ([], ["x", "--waiting-for", "y"]):
+        assert "the ID of a request, or --waiting-for" in typed("cancel", *words, status=2)
+
+
 def test_everything_is_ended_after_a_question(server, monkeypatch):
     ended = []
-    monkeypatch.setattr(api, "shutdown", lambda **named: ended.append(named))
+    monkeypatch.setattr(instance, "shutdown", lambda **named: ended.append(named))
     assert f"it would end the controller of {server.address}" in typed("shutdown", "-a", server.address, status=2)
     assert typed("shutdown", "--yes", "-a", server.address).startswith(f"ended the controller of {server.address}")
     assert ended == [{"namespace": "rankcore", "keep_rest": True}]
@@ -308,7 +315,7 @@ class TestDeploy:
         heard = []
         plan = ClusterPlan((PlannedChange("shop/Chat", "new", None),))
         monkeypatch.setattr("executors.ray_gpu.rest.writing.packing.packages_of", lambda *_, **__: ())
-        monkeypatch.setattr(api, "plan_packages", lambda packages, **how: (plan, "r1"))
+        monkeypatch.setattr(deploying, "plan_packages", lambda packages, **how: (plan, "r1"))
 
         def deploy(packages, **how):
             if how["expected"] != "r1":
@@ -316,7 +323,7 @@ class TestDeploy:
             heard.append(how)
             return "r2"
 
-        monkeypatch.setattr(api, "deploy_packages", deploy)
+        monkeypatch.setattr(deploying, "deploy_packages", deploy)
         return heard
 
     def test_a_file_is_planned_and_sent_as_it_is(self, server, deployed, tmp_path):

@@ -12,7 +12,7 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[r
 
 from ray.serve.generated import serve_pb2, serve_pb2_grpc
 
-from executors.ray_gpu import api
+from executors.ray_gpu import connection, instance
 from executors.ray_gpu.errors import InvalidDeploymentError, NotRunningError, RayExecutorError
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.options import HttpOptions
@@ -262,9 +262,9 @@ def test_an_open_door_is_said_in_one_line(options, missing, caplog, monkeypatch)
     def not_now(start):
         raise NotRunningError("no Ray here")
 
-    monkeypatch.setattr(api.connection, "connect", not_now)
+    monkeypatch.setattr(connection, "connect", not_now)
     with pytest.raises(NotRunningError):
-        api.start(http_options=options, grpc_options={"servicer_functions": [ADD], **options})
+        instance.start(http_options=options, grpc_options={"servicer_functions": [ADD], **options})
     lines = [record.getMessage() for record in caplog.records if "listens on" in record.getMessage()]
     assert len(lines) == (2 if missing else 0)
     assert all(missing in line and TOKEN not in line and "\n" not in line for line in lines)

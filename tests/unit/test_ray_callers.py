@@ -13,7 +13,7 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[r
 
 from msgspec.structs import replace
 
-from executors.ray_gpu.errors import InvalidCallError, UnavailableError, UnknownNameError
+from executors.ray_gpu.errors import CallCancelledError, InvalidCallError, UnavailableError, UnknownNameError
 from executors.ray_gpu.messages import NEVER_SEEN, CallStatus, DeploymentNews, Endpoint, Routes
 from executors.ray_gpu.requests import caller as callers
 from executors.ray_gpu.requests import routes
@@ -153,6 +153,46 @@ def test_a_call_that_waits_is_told_how_its_deployment_stands_until_the_answer_is
         "QUEUED: no room", "PROVISIONING behind chat/M", "LOADING 5 %", "LOADING 100 %", "READY"
     ]  # fmt: skip
     assert late_ones[0] in ("READY", "QUEUED"), "who comes late begins with the newest"
+
+
+def test_what_waits_is_listed_and_ended_wherever_it_waits_and_what_it_asked_for_is_withdrawn(actors):
+    async def scenario():
+        controller = await a_controller()
+        actors.append(ActorInMemory(controller))
+        await controller.deploy((package(), package("other")), False)
+        first, second = Process(), Process()
+        calls = [first.call(), first.call(), second.call()]
+        other = second.call("default/other")
+        stands(controller, Standing.PROVISIONING, behind=("chat/M",))
+        for process in (first, second):
+            await until(lambda process=process: process.router()._status is not None)
+
+        async def inquire(*which):
+            found = await controller.inquire_waiting((M,), *which)
+            assert found["silent"] == 0
+            mine = first.process._name
+            return sorted(found["calls"], key=lambda each: (each["process"] != mine, each["position"]))
+
+        listed = await inquire(None, None, None)
+        assert [(each["position"], each["status"], each["deployment"]) for each in listed] == [
+            (position, "PROVISIONING behind chat/M", M) for position in (1, 2, 1)
+        ]
+        one = listed[0]
+        assert len(await inquire(one["process"], one["request"], "enough")) == 1
+        with pytest.raises(CallCancelledError, match="enough"):
+            calls[0].answer.result(0)
+        assert await inquire(one["process"], one["request"], "enough") == [], "it has ended"
+        assert not any(call.answer.done() for call in calls[1:])
+        assert [each["position"] for each in await inquire(None, None, "all of them")] == [1, 1]
+        for call in calls[1:]:
+            with pytest.raises(CallCancelledError, match="all of them"):
+                call.answer.result(0)
+        assert first.router().unserved == second.router().unserved == 0
+        await until(lambda: controller._watches.waiting(M) == 0)
+        assert not other.answer.done(), "it waits for something else"
+        other.cancel()
+
+    asyncio.run(scenario())
 
 
 def test_what_cannot_be_had_fails_all_that_wait_with_its_reason_and_newcomers_until_its_time_is_over(actors):

@@ -175,7 +175,7 @@ def test_an_init_that_raises_fails_the_run_with_its_traceback():
 
 
 def test_an_application_that_is_scaled_from_outside_has_no_autoscaler():
-    from executors.ray_gpu.api import RunTarget, packages_of
+    from executors.ray_gpu.deploying import RunTarget, packages_of
     from executors.ray_gpu.errors import InvalidDeploymentError
 
     target = Model.options(autoscaling_config={"max_replicas": 2})

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 pytest.importorskip("torch", reason="torch is not installed: pip install 'rankcore[torch]'")
 
-from executors.ray_gpu import api, changing, residency
+from executors.ray_gpu import changing, deploying, inspecting, instance, residency
 from executors.ray_gpu.errors import InvalidCallError, InvalidDeploymentError
 from executors.ray_gpu.packing import pack
 from executors.ray_gpu.worker.options import MemoryOptions
@@ -23,7 +23,7 @@ def weights(tmp_path):
 
 def test_a_model_is_a_deployment_with_residency_in_the_application_of_its_name(weights, monkeypatch):
     sent = {}
-    monkeypatch.setattr(api, "run_many", lambda targets, **options: sent.update(targets=targets, **options))
+    monkeypatch.setattr(deploying, "run_many", lambda targets, **options: sent.update(targets=targets, **options))
     fields = {"priority": 3, "gpus": 1, "load_timeout_s": 5.0, "idempotent": True, "user_config": {"a": 1}}
     residency.deploy(residency.Model(name="m", code=Probe, weights=weights, **fields), replicas=2, replace=True)
     (target,) = sent["targets"]
@@ -44,10 +44,15 @@ def test_a_model_that_follows_its_load_has_no_number_of_replicas(weights):
 
 @pytest.mark.parametrize("name", [each for each in residency.__all__ if callable(getattr(residency, each))])
 def test_each_name_warns_and_says_what_it_is_called_now(name, weights, monkeypatch):
-    for each in ("start", "run_many", "status", "delete_all", "get_deployment_handle"):
-        monkeypatch.setattr(api, each, lambda *_, **__: None)
-    for each in ("scale", "evict"):
-        monkeypatch.setattr(changing, each, lambda *_, **__: None)
+    called = {
+        changing: ("scale", "evict"),
+        deploying: ("run_many", "delete_all"),
+        inspecting: ("status", "get_deployment_handle"),
+        instance: ("start",),
+    }
+    for module, functions in called.items():
+        for function in functions:
+            monkeypatch.setattr(module, function, lambda *_, **__: None)
     arguments = {
         "Model": lambda: residency.Model(name="m", code=Probe, weights=weights),
         "FleetOptions": lambda: residency.FleetOptions(device="cpu"),

@@ -312,3 +312,28 @@ def test_of_questions_each_says_what_the_one_before_has_not():
     assert questions.following({"m": known}) == WatchQuestion("p", 3, 2, {}, ("n",))
     questions.say_all()
     assert questions.following({"m": known}) == WatchQuestion("p", 4, 0, {"m": known})
+
+
+def test_who_does_not_say_what_waits_there_is_counted_and_is_not_asked_later(monkeypatch):
+    monkeypatch.setattr(watches, "INQUIRE_S", 0.01)
+
+    async def scenario():
+        world = World("a/x", "a/y")
+        speaks, silent = Process(world, "speaks", "a/x"), Process(world, "silent", "a/x")
+        for process in (speaks, silent):
+            await process.heard(1)
+        world.waits("silent", **{"a/x": 2})
+        silent.task.cancel()  # it is between two questions
+        inquiring = asyncio.create_task(world.watches.inquire(("a/x", "a/y"), None, None, "enough"))
+        await speaks.heard(2)
+        (inquiry,) = speaks.told[-1][2].inquiries
+        assert (inquiry.request, inquiry.because) == (None, "enough")
+        world.watches.told(inquiry.number, "speaks", "a/x", [{"request": 7}])
+        found = await inquiring
+        assert found == {"calls": [{"request": 7, "deployment": "a/x", "process": "speaks"}], "silent": 1}
+        world.watches.told(inquiry.number, "silent", "a/x", [{"request": 8}])  # nobody wants to know any more
+        assert not any(world.watches._processes["silent"].inquiries.values()), "a call of later is not ended by it"
+        assert await world.watches.inquire(("a/y",), None, None, None) == {"calls": [], "silent": 0}, "nobody calls it"
+        speaks.task.cancel()
+
+    asyncio.run(scenario())

@@ -16,7 +16,8 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[r
 from starlette.routing import compile_path
 
 from executors import ray_gpu
-from executors.ray_gpu import api, building, changing
+from executors.cli.requests import lines_of
+from executors.ray_gpu import building, changing, connection, deploying, inspecting
 from executors.ray_gpu.errors import (
     ConflictError,
     InvalidCallError,
@@ -27,7 +28,7 @@ from executors.ray_gpu.errors import (
 )
 from executors.ray_gpu.messages import Ingress
 from executors.ray_gpu.overview import DeploymentInfo, ReplicaStatus, Status
-from executors.ray_gpu.requests.under_way import CallsUnderWay
+from executors.ray_gpu.requests.under_way import CallsUnderWay, CallWaiting
 from executors.ray_gpu.rest import endpoints, journal_file, notes, openapi, writing
 from executors.ray_gpu.rest.app import RestApp
 from executors.ray_gpu.rest.cluster_view import ClusterView, NothingRunsError
@@ -211,7 +212,7 @@ def test_what_one_path_needs_is_asked_once_for_all_its_readers(monkeypatch, path
     monkeypatch.setattr(
         endpoints.under_way, "calls_in", lambda _: asked.append("replicas") or CallsUnderWay((), ("shop/Chat#1.0",))
     )
-    monkeypatch.setattr(api, "propose_defragmentation", lambda *_, **__: asked.append("controller"))
+    monkeypatch.setattr(inspecting, "propose_defragmentation", lambda *_, **__: asked.append("controller"))
     rest = Rest()
 
     async def many():
@@ -219,6 +220,27 @@ def test_what_one_path_needs_is_asked_once_for_all_its_readers(monkeypatch, path
 
     assert {status for status, *_ in asyncio.run(many())} == {200}
     assert len(asked) == 1
+
+
+def test_what_waits_is_shown_by_name_and_age_and_all_of_it_ended_at_once(monkeypatch):
+    waiting = tuple(
+        CallWaiting(id=str(age), deployment=name, method="m", request_id="r", model_id="", stream=False, age_s=age, position=1,
+            status="QUEUED")
+        for name, age in (("shop/Chat", 9.0), ("shop/Chat", 1.0), ("other/Chat", 9.0))
+    )  # fmt: skip
+    monkeypatch.setattr(endpoints.under_way, "calls_in", lambda _: CallsUnderWay((), (), waiting, 2))
+    ended = []
+    monkeypatch.setattr(writing.under_way, "cancel_waiting", lambda name, **_: ended.append(name) or ("r", "r"))
+    rest = Rest()
+    status, said, *_ = asyncio.run(rest.ask("GET", "/api/v1/requests?application=shop&older_than_s=5"))
+    assert (status, [each["id"] for each in said["waiting_requests"]], said["silent_callers"]) == (200, ["9.0"], 2)
+    status, said, *_ = asyncio.run(Rest().ask("DELETE", "/api/v1/requests?waiting_for=shop/Chat"))
+    assert (status, said, ended) == (200, {"cancelled": ["r", "r"]}, ["shop/Chat"])
+    lines = list(lines_of(CallsUnderWay((), (), waiting[:1], 2)))
+    assert lines == [
+        "     9.0 s  waits for shop/Chat  QUEUED, place 1  m  r  9.0",
+        "did not answer: 2 processes in which calls wait",
+    ]
 
 
 def test_whoever_has_written_reads_what_came_of_it(scaled):
@@ -278,7 +300,7 @@ def test_whoever_has_written_reads_what_came_of_it(scaled):
     ],
 )
 def test_bad_input_is_one_line_with_its_field_and_nobody_else_sees_it(scaled, monkeypatch, method, target, body, status, field):
-    monkeypatch.setattr(api, "deploy_packages", lambda *a, **k: pytest.fail("it was deployed"))
+    monkeypatch.setattr(deploying, "deploy_packages", lambda *a, **k: pytest.fail("it was deployed"))
     found, said, _ = ask(method, target, body)
     assert (found, said.get("field"), scaled) == (status, field, [])
     assert "\n" not in said["error"]
@@ -362,7 +384,7 @@ def test_each_verb_that_is_refused_says_which_field_is_to_blame(monkeypatch, ver
     monkeypatch.setattr(changing.connection, "running", lambda _: None)
     monkeypatch.setattr(changing, "running_status", lambda _: status_of())
     monkeypatch.setattr(changing, "ask", asked_in_vain(error or never))
-    monkeypatch.setattr(api, "begin_deletion", asked_in_vain(error or never))
+    monkeypatch.setattr(deploying, "begin_deletion", asked_in_vain(error or never))
     if error is not None:
         monkeypatch.setattr(writing.under_way, "cancel_request", asked_in_vain(error))
     found, said, _ = ask(*place_of(verb), body if body is not None else b"")
@@ -386,7 +408,7 @@ def test_whatever_a_refusal_says_it_has_a_field_of_the_request(monkeypatch, verb
 
 
 def test_what_the_controller_refuses_of_a_config_is_the_fault_of_its_body(monkeypatch, deployed):
-    monkeypatch.setattr(api, "deploy_packages", asked_in_vain(NameInUseError("another has it")))
+    monkeypatch.setattr(deploying, "deploy_packages", asked_in_vain(NameInUseError("another has it")))
     status, said, _ = ask("PUT", APPLICATIONS, BODY)
     assert (status, said["field"]) == (409, "body")
 
@@ -511,7 +533,7 @@ def deployed(monkeypatch):
     """What is deployed, and by which revision; none is packed."""
     found = []
     monkeypatch.setattr("executors.apps.packing.packages_of", lambda *a, **k: ())
-    monkeypatch.setattr(api, "deploy_packages", lambda packages, **how: found.append(how["expected"]))
+    monkeypatch.setattr(deploying, "deploy_packages", lambda packages, **how: found.append(how["expected"]))
     return found
 
 
@@ -529,7 +551,7 @@ def test_a_writer_who_has_read_something_else_is_told_what_is_in_force(monkeypat
     def refuse(packages, **how):
         raise ConflictError(how["expected"], "r2")
 
-    monkeypatch.setattr(api, "deploy_packages", refuse)
+    monkeypatch.setattr(deploying, "deploy_packages", refuse)
     status, said, headers = ask("PUT", APPLICATIONS, BODY, if_match='"r1"')
     assert (status, said["field"], headers["etag"]) == (412, "if-match", '"r2"')
     assert "r2" in said["error"]
@@ -586,8 +608,12 @@ def test_the_same_again_is_deployed_where_nobody_says_what_is_in_force(deployed)
 
 def test_applications_that_a_config_does_not_name_stay_where_that_is_asked_for(monkeypatch, deployed):
     asked = []
-    monkeypatch.setattr(api, "deploy_packages", lambda packages, **how: asked.append((how["prune"], how["replace"])) or "r1")
-    monkeypatch.setattr(api, "plan_packages", lambda packages, **how: asked.append((how["prune"], how["replace"])) or ({}, ""))
+    monkeypatch.setattr(
+        deploying, "deploy_packages", lambda packages, **how: asked.append((how["prune"], how["replace"])) or "r1"
+    )
+    monkeypatch.setattr(
+        deploying, "plan_packages", lambda packages, **how: asked.append((how["prune"], how["replace"])) or ({}, "")
+    )
     monkeypatch.setattr(endpoints.attrs, "asdict", lambda found: found)
     rest = Rest()
 
@@ -601,7 +627,7 @@ def test_applications_that_a_config_does_not_name_stay_where_that_is_asked_for(m
 
 
 def test_a_writer_is_told_the_revision_that_it_has_brought_itself(monkeypatch, deployed):
-    monkeypatch.setattr(api, "deploy_packages", lambda packages, **how: "r7")
+    monkeypatch.setattr(deploying, "deploy_packages", lambda packages, **how: "r7")
     assert ask("PUT", APPLICATIONS, BODY)[2]["etag"] == '"r7"', "r1 is another writer's, who came after it"
 
 
@@ -702,8 +728,8 @@ def there(monkeypatch):
     controller = Controller(status_of())
     controller.delete = Remote(lambda: None)
     controller.delete.remote = lambda names: found.update(dict.fromkeys(names, True))
-    monkeypatch.setattr(api.connection, "running", lambda *_: controller)
-    monkeypatch.setattr(api, "ask", lambda _, method, *__, **___: {"deployments": found}[method])
+    monkeypatch.setattr(connection, "running", lambda *_: controller)
+    monkeypatch.setattr(deploying, "ask", lambda _, method, *__, **___: {"deployments": found}[method])
     return found
 
 

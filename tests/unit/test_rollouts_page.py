@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
 from executors.cli.app import app
-from executors.ray_gpu import api, changing, connection, cordons
+from executors.ray_gpu import changing, connection, cordons, deploying, inspecting, instance
 from executors.ray_gpu import controller as controllers
 from executors.ray_gpu import ray_deployment as deployments
 from executors.ray_gpu.world import NodeInfo
@@ -98,7 +98,7 @@ def type_in(monkeypatch):
     monkeypatch.setattr(connection, "connect", lambda **_: None)
     monkeypatch.setattr(connection, "is_there", lambda _: True)
     monkeypatch.setattr(connection, "default_namespace", lambda: "rankcore")
-    for module in (api, changing):
+    for module in (deploying, inspecting, instance, changing):
         monkeypatch.setattr(module, "ask", lambda actor, method, *args, **_: run(getattr(actor, method)(*args)))
 
     async def ended():

@@ -319,8 +319,10 @@ def test_for_how_long_the_first_has_waited_is_known_whatever_it_waits_for():
     arrive(made, "all", broadcast=True, at=1.0)
     arrive(made, "a rank", rank=3, at=2.0)
     arrive(made, "anyone", at=3.0)
+    assert made.waiting_requests == ["all", "a rank", "anyone"]
     for first, since in (("all", 1.0), ("a rank", 2.0), ("anyone", 3.0)):
         assert made.waits_since == since
+        assert made.waiting_requests[0] == first
         made.step(RequestCancelled(request_id=first, at=4.0))
     assert made.waits_since is None
 

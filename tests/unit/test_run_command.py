@@ -11,7 +11,7 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[r
 from executors.cli.run import RunAsked, _deploy_again, _file, _read, run
 from executors.cli.verbs import Said, delete, evict, of_deployment, status
 from executors.deployment_ids import as_application
-from executors.ray_gpu import api, changing, connection
+from executors.ray_gpu import changing, connection, deploying, inspecting
 from executors.ray_gpu.errors import InvalidCallError, NoAnswerError, NotRunningError, UnknownNameError
 from executors.ray_gpu.overview import DeploymentInfo, ReplicaStatus, Status
 from rankcore import DeploymentStatus, ReplicaState
@@ -26,9 +26,9 @@ def app(tmp_path, monkeypatch):
     place.write_text("from executors.ray_gpu import deployment\n@deployment\ndef f(): ...\napp = f.bind()\n")
     empty = Status(namespace="n", epoch=1, controller_pid=1, journal=None, deployments={})
     monkeypatch.setattr(connection, "connect", lambda **_: None)
-    monkeypatch.setattr(api, "run_many", lambda *_, **__: None)
-    monkeypatch.setattr(api, "status", lambda **_: empty)
-    monkeypatch.setattr(api, "delete_all", lambda *_, **__: None)
+    monkeypatch.setattr(deploying, "run_many", lambda *_, **__: None)
+    monkeypatch.setattr(inspecting, "status", lambda **_: empty)
+    monkeypatch.setattr(deploying, "delete_all", lambda *_, **__: None)
     return f"{place}:app"
 
 
@@ -48,7 +48,7 @@ def ended(capsys, act):
 
 
 def test_a_cluster_that_goes_away_while_it_is_watched_is_one_line(app, monkeypatch, capsys):
-    monkeypatch.setattr(api, "status", raising(NotRunningError("the cluster does not answer: gone")))
+    monkeypatch.setattr(inspecting, "status", raising(NotRunningError("the cluster does not answer: gone")))
     code, problem = ended(capsys, lambda: run(RunAsked(target=app)))
     assert (code, "does not answer: gone" in problem) == (2, True)
 
@@ -71,8 +71,8 @@ class TestRunOfAFile:
         (tmp_path / "apps.yaml").write_text(FILE)
         monkeypatch.syspath_prepend(str(tmp_path))
         monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(api, "deploy_packages", lambda packages, **how: heard.append((packages, how)))
-        monkeypatch.setattr(api, "delete_all", lambda names, **_: heard.append(names))
+        monkeypatch.setattr(deploying, "deploy_packages", lambda packages, **how: heard.append((packages, how)))
+        monkeypatch.setattr(deploying, "delete_all", lambda names, **_: heard.append(names))
         return heard
 
     def test_all_of_it_is_deployed_and_deleted_again(self, deployed, monkeypatch):
@@ -136,13 +136,13 @@ def test_calls_that_outlast_the_stopping_are_one_line(app, monkeypatch, capsys):
     from executors.cli import run as run_module
 
     monkeypatch.setattr(run_module, "watch", lambda *_: None)
-    monkeypatch.setattr(api, "delete_all", raising(TimeoutError("the controller has not answered delete within 60 s")))
+    monkeypatch.setattr(deploying, "delete_all", raising(TimeoutError("the controller has not answered delete within 60 s")))
     code, problem = ended(capsys, lambda: run(RunAsked(target=app)))
     assert (code, "it goes on, see `rankcore status`" in problem) == (1, True)
 
 
 def test_status_of_a_controller_that_does_not_answer_is_one_line(monkeypatch, capsys):
-    monkeypatch.setattr(api, "status", raising(TimeoutError("the controller has not answered hello within 30 s")))
+    monkeypatch.setattr(inspecting, "status", raising(TimeoutError("the controller has not answered hello within 30 s")))
     assert ended(capsys, lambda: status(None, False))[0] == 2
 
 
@@ -165,9 +165,9 @@ def three(monkeypatch):
     asked = []
     there_are = {each.name: each for each in (info("a", "m"), info("a", "only"), info("b", "m"))}
     found = Status(namespace="n", epoch=1, controller_pid=1, journal=None, deployments=there_are)
-    monkeypatch.setattr(api, "status", lambda **_: found)
+    monkeypatch.setattr(inspecting, "status", lambda **_: found)
     monkeypatch.setattr(changing, "scale", lambda *arguments, **_: asked.append(arguments))
-    monkeypatch.setattr(api, "delete", lambda *arguments, **_: asked.append(arguments))
+    monkeypatch.setattr(deploying, "delete", lambda *arguments, **_: asked.append(arguments))
     monkeypatch.setattr(changing, "evict", lambda *arguments, **options: asked.append((*arguments, options["keep"])))
     return asked
 
@@ -194,8 +194,8 @@ def test_a_name_that_nothing_has_is_refused_with_what_there_is(three, capsys):
 
 
 def test_what_is_left_alone_is_shown_with_the_reason(three, capsys, monkeypatch):
-    alone = attrs.evolve(api.status(), left_alone={"c/odd": "its record cannot be read: why"})
-    monkeypatch.setattr(api, "status", lambda **_: alone)
+    alone = attrs.evolve(inspecting.status(), left_alone={"c/odd": "its record cannot be read: why"})
+    monkeypatch.setattr(inspecting, "status", lambda **_: alone)
     for name, shown in ((None, "a/m a/only b/m"), ("c", ""), ("odd", ""), ("c/odd", "")):
         status(None, False, name)
         said = " ".join(capsys.readouterr().out.split())
@@ -231,9 +231,9 @@ def test_scale_and_evict_take_deployments_by_bare_and_by_full_names(three, capsy
 def test_delete_says_what_it_has_deleted_or_why_it_could_not(three, monkeypatch, capsys):
     delete(RAY, "a", 3.0)
     assert (three, capsys.readouterr().out) == ([("a",)], "deleted a\n")
-    monkeypatch.setattr(api, "delete", raising(UnknownNameError("there is no deployment 'm'")))
+    monkeypatch.setattr(deploying, "delete", raising(UnknownNameError("there is no deployment 'm'")))
     assert ended(capsys, lambda: delete(RAY, "m", None)) == (2, "rankcore: error: there is no deployment 'm'")
-    monkeypatch.setattr(api, "delete", raising(NoAnswerError("not within 3 s")))
+    monkeypatch.setattr(deploying, "delete", raising(NoAnswerError("not within 3 s")))
     assert ended(capsys, lambda: delete(RAY, "m", 3.0))[0] == 1
 
 
@@ -260,7 +260,7 @@ def test_what_is_watched_is_said_again_when_it_changes_and_not_as_time_passes(th
         found = attrs.evolve(info("a", "m"), rollout=rollout, message="why\nmore")
         return Status(namespace="n", epoch=1, controller_pid=1, journal=None, deployments={found.name: found})
 
-    monkeypatch.setattr(api, "status", look)
+    monkeypatch.setattr(inspecting, "status", look)
     monkeypatch.setattr(verbs, "LOOK_EVERY_S", 0.0)
     with pytest.raises(typer.Exit):
         verbs.watch(None)
@@ -273,7 +273,7 @@ def test_a_deployment_that_ends_while_it_is_watched_is_said_to_be_gone(three, mo
 
     one = Status(namespace="n", epoch=1, controller_pid=1, journal=None, deployments={"a/m": info("a", "m")})
     stands = iter([one, attrs.evolve(one, deployments={})])
-    monkeypatch.setattr(api, "status", lambda **_: next(stands))
+    monkeypatch.setattr(inspecting, "status", lambda **_: next(stands))
     monkeypatch.setattr(verbs, "LOOK_EVERY_S", 0.0)
     with pytest.raises((StopIteration, RuntimeError)):
         verbs.watch(None)

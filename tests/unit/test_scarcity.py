@@ -262,6 +262,20 @@ def test_back_off_is_no_lack_of_room() -> None:
     assert moves(d) == [("llm#1.1", 0)]
 
 
+def test_back_off_is_no_lack_of_room_of_packed_ranks_either() -> None:
+    d = Deployment(2, placement="pack_ranks", scarcity_after_s=10.0, start_backoff_s=20.0, max_start_failures=5)
+    d.node("a", 1)
+    d.node("b", 1)
+    d.settle()
+    d.die("llm#1.0")
+    d.start_fails("llm#1.2")
+    d.node("a", 0)
+    d.wait(d.state.tables.slots[0].retry_at + 9.0 - d.state.clock)
+    assert moves(d) == []
+    d.wait(1.0)
+    assert moves(d) == [("llm#1.1", 0)]
+
+
 def test_without_a_time_nobody_moves_and_with_none_at_all_at_once() -> None:
     patient = Deployment.running(2, scarcity_after_s=None)
     lose(patient, 0)

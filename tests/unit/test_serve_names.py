@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install 'ray[serve]'")
 
-from executors.ray_gpu import api, config, exceptions, schema
+from executors.ray_gpu import config, deploying, exceptions, inspecting, instance, schema
 from executors.ray_gpu.context import ReplicaContext
 from executors.ray_gpu.declaration import deployment
 from executors.ray_gpu.errors import InvalidCallError, InvalidDeploymentError, OverloadedError, RayExecutorError
@@ -237,11 +237,11 @@ def test_status_has_the_attributes_of_ray_serves_with_its_words():
 
 
 def test_where_no_controller_runs_status_is_empty(monkeypatch):
-    from executors.ray_gpu import api, connection
+    from executors.ray_gpu import connection
 
     monkeypatch.setattr(connection, "connect", lambda **_: None)
     monkeypatch.setattr(connection, "is_there", lambda namespace: False)
-    found = api.status()
+    found = inspecting.status()
     assert (found.applications, found.proxies, found.epoch) == ({}, {}, 0)
 
 
@@ -299,13 +299,12 @@ def test_a_response_has_the_id_that_its_request_was_given_and_a_stream_no_result
 
 
 def test_shutdown_in_asynchronous_code_does_not_block_it(monkeypatch):
-    from executors.ray_gpu import api
 
     seen = []
-    monkeypatch.setattr(api, "shutdown", lambda **options: seen.append(options))
+    monkeypatch.setattr(instance, "shutdown", lambda **options: seen.append(options))
 
     async def program():
-        await api.shutdown_async(timeout_s=3)
+        await instance.shutdown_async(timeout_s=3)
 
     asyncio.run(program())
     assert seen == [{"namespace": None, "timeout_s": 3}]
@@ -412,9 +411,9 @@ def test_a_log_line_says_where_an_application_is_ready(monkeypatch, caplog):
     inner = SimpleNamespace(is_ingress=False, route_prefix=None, code=SimpleNamespace(app_name="shop"))
     silent = SimpleNamespace(is_ingress=True, route_prefix=None, code=SimpleNamespace(app_name="quiet"))
     options = ProxyOptions(http=HttpOptions(root_url="https://example.com"))
-    monkeypatch.setattr(api, "ask", lambda controller, method: {"proxy_options": options}[method])
+    monkeypatch.setattr(deploying, "ask", lambda controller, method: {"proxy_options": options}[method])
     with caplog.at_level(logging.INFO):
-        api._say_what_is_ready(None, [inner, ingress, silent])
+        deploying._say_what_is_ready(None, [inner, ingress, silent])
     assert caplog.messages == ["application 'shop' is ready at https://example.com/shop", "application 'quiet' is ready"]
 
 

@@ -6,7 +6,7 @@ pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install
 
 from ray.serve.config import HTTPOptions
 
-from executors.ray_gpu import api, connection
+from executors.ray_gpu import connection, instance
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.http.options import HttpOptions
 from executors.ray_gpu.proxies.options import ProxyOptions
@@ -20,9 +20,9 @@ def served(monkeypatch):
     found = [None]
     monkeypatch.setattr(connection, "connect", lambda **_: None)
     monkeypatch.setattr(connection, "start_controller", lambda *_: "controller")
-    monkeypatch.setattr(api, "_say_where_journal_is", lambda *_: None)
-    monkeypatch.setattr(api, "ask", lambda controller, method, *_: found[0])
-    monkeypatch.setattr(api, "_serve_outside", lambda controller, options, replace: found.append(options))
+    monkeypatch.setattr(instance, "say_where_journal_is", lambda *_: None)
+    monkeypatch.setattr(instance, "ask", lambda controller, method, *_: found[0])
+    monkeypatch.setattr(instance, "serve_outside", lambda controller, options, replace: found.append(options))
     return found
 
 
@@ -46,17 +46,17 @@ def test_a_first_route_begins_a_proxy_on_the_head_node():
     ],
 )
 def test_proxies_begin_on_every_node_unless_it_is_said_otherwise(served, said, where, port):
-    api.start(**said)
+    instance.start(**said)
     (options,) = served[1:]
     assert (options.http.location, options.http.port) == (where, port)
 
 
 def test_proxies_that_run_stay_where_they_are_unless_it_is_said_otherwise(served):
     served[0] = ProxyOptions(http=HttpOptions(port=8001, location="HeadOnly"))
-    api.start()
+    instance.start()
     assert served[1:] == []
-    api.start(http_options={"port": 8080})
-    api.start(proxy_location="EveryNode")
+    instance.start(http_options={"port": 8080})
+    instance.start(proxy_location="EveryNode")
     assert [(each.http.port, each.http.location) for each in served[1:]] == [(8080, "HeadOnly"), (8000, "EveryNode")]
 
 
@@ -64,9 +64,9 @@ def test_without_what_http_needs_there_is_a_controller_alone(served, monkeypatch
     def missing():
         raise InvalidDeploymentError("HTTP needs more packages")
 
-    monkeypatch.setattr(api, "_check_http_can_be_served", missing)
-    api.start()
+    monkeypatch.setattr(instance, "check_http_can_be_served", missing)
+    instance.start()
     assert served[1:] == []
     assert "there are no proxies: HTTP needs more packages" in caplog.text
     with pytest.raises(InvalidDeploymentError):
-        api.start(http_options={})
+        instance.start(http_options={})

@@ -47,7 +47,7 @@ BY_ITSELF = {"TrialRequested": "the cluster tries what was given up when calls w
 VERBS = ("restart", "pause", "promote", "resume", "rollback", "evict")
 """In Python and in the shell, beside those of `REACHED`: each is a change of a spec, or an eviction."""
 
-OF_CALLS = {"requests_under_way": "requests", "cancel_request": "cancel"}
+OF_CALLS = {"requests_under_way": "requests", "cancel_request": "cancel", "cancel_waiting": "cancel"}
 """Functions, and the commands beside them."""
 
 NOT_LOCAL = {"run_many": "a local deployment is what `rankcore run --executor local` runs"}

@@ -19,7 +19,8 @@ def requests(
 ) -> None:
     """Which calls replicas run now, the oldest first: age, replica, method, request id, and the id to cancel it by.
 
-    Calls that still wait for a replica are counted by `rankcore status`. Replicas of --executor local take no requests.
+    Then those that wait: age, for what, the place among those of the same caller, how it stands, method, and ids likewise.
+    Replicas of --executor local take no requests.
 
     \b
       rankcore requests my_app --older-than 30
@@ -34,7 +35,13 @@ def requests(
 
 
 def cancel(
-    request: Annotated[str, typer.Argument(metavar="ID", help="As `rankcore requests` prints it.", show_default=False)],
+    request: Annotated[
+        str | None, typer.Argument(metavar="ID", help="As `rankcore requests` prints it.", show_default=False)
+    ] = None,
+    waiting_for: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="All that wait for this application or deployment.", show_default=False),
+    ] = None,
     reason: Annotated[
         str | None, typer.Option(help="What its caller is told.  [default: that an operator has cancelled it]")
     ] = None,
@@ -43,16 +50,17 @@ def cancel(
     executor: Executor = Backend.RAY,
     as_json: AsJson = False,
 ) -> None:
-    """End a call that a replica runs: its caller gets CallCancelledError, or over HTTP the status 499.
+    """End a call that runs or waits: its caller gets CallCancelledError, or over HTTP the status 499.
 
     A synchronous method cannot be cut off: it runs on, and nobody waits for it.
 
     \b
       rankcore cancel ID --reason 'it takes too long'
+      rankcore cancel --waiting-for shop/Chat
 
-    Exit status: 0 ended, 2 there is no such call any more, or the replica does not answer.
+    Exit status: 0 ended, 2 there is no such call any more, or the replica or a caller does not answer.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     choose(executor, address)
     from executors.cli.requests import cancel
 
-    cancel(request, reason, namespace, executor, as_json)
+    cancel(request, waiting_for, reason, namespace, executor, as_json)

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from executors.ray_gpu import names
@@ -172,6 +172,8 @@ class CallingProcess:
                 router.learn(each)
             except Exception:  # a mistake of ours: the next news may be better
                 LOG.exception("%s: the news cannot be followed", deployment)
+            for inquiry in each.inquiries:
+                self._later(self._tell_waiting(inquiry.number, deployment, router.asked(inquiry)))
             epoch = max(router.seen.routes, router.seen.status)[0]
             if epoch > self._epoch:
                 self._epoch = epoch
@@ -183,8 +185,19 @@ class CallingProcess:
             router.close(error)
         self._routers.clear()
 
+    async def _tell_waiting(self, number: int, deployment: str, calls: list[dict[str, Any]]) -> None:
+        """What somebody wanted to know of the calls that wait here."""
+        try:
+            controller = await find_actor(names.CONTROLLER, self._namespace, self._cluster)
+            controller.tell_waiting.options(max_task_retries=0).remote(number, self._name, deployment, calls)
+        except Exception as error:  # the controller is down, or Ray is: whoever asked gives up
+            LOG.debug("what waits for %s was not told: %s", deployment, error)
+
     def _send(self, report: LoadReport) -> None:
-        task = asyncio.get_running_loop().create_task(self._send_now(report))
+        self._later(self._send_now(report))
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

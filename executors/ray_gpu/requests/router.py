@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from executors.ray_gpu.errors import (
+    CallCancelledError,
     CallError,
     DeadlineError,
     InvalidCallError,
@@ -24,7 +25,7 @@ from executors.ray_gpu.errors import (
     ReplicaGoneError,
     UnavailableError,
 )
-from executors.ray_gpu.messages import UNAVAILABLE, CallStatus, DeploymentNews, Routes, Seen, Version
+from executors.ray_gpu.messages import UNAVAILABLE, CallStatus, DeploymentNews, Routes, Seen, Version, WaitingInquiry
 from executors.ray_gpu.metrics.counts import RouterCounts
 from executors.ray_gpu.requests.call import Answer, Call
 from executors.ray_gpu.requests.channel import Attempt, Channel
@@ -224,6 +225,31 @@ class Router:
         if news.status is not None and news.status[0] > self.seen.status:
             self.seen = attrs.evolve(self.seen, status=news.status[0])
             self._stand(*news.status)
+
+    def asked(self, inquiry: WaitingInquiry) -> list[dict[str, Any]]:
+        """The calls that are meant, in the order in which they wait, as plain data; ended by now, where that is asked for."""
+        now, places = self._loop.time(), {each: place for place, each in enumerate(self._core.waiting_requests, 1)}
+        meant = list(places) if inquiry.request is None else [inquiry.request]
+        calls = [self._calls[each] for each in meant if each in self._calls]
+        stands = str(self._status[1]) if self._status is not None and not self._routes else "QUEUED"
+        found = [
+            {
+                "request": call.request_id,
+                "method": call.method,
+                "request_id": call.name,
+                "model_id": call.about.model_id,
+                "stream": call.about.stream,
+                "age_s": now - call.arrived_at,
+                "position": places.get(call.request_id, 0),
+                "status": stands,
+            }
+            for call in calls
+        ]
+        if inquiry.because is not None:
+            for call in calls:
+                self._tell(RequestCancelled(request_id=call.request_id, at=now))
+                call.fail(CallCancelledError(inquiry.because))
+        return found
 
     def _stand(self, version: Version, status: CallStatus) -> None:
         """Nobody serves it, nor is about to: what waits fails. Else it is shown to who wants to know."""

@@ -1,27 +1,31 @@
-"""Calls that are under way, as their replicas know them, with their age; and the end of one, of which its caller is told.
+"""Calls that run, as their replicas know them, and calls that wait, as their callers do; and the end of one, of which its
+caller is told.
 
-The controller knows of no call, and is asked for the replicas alone. Calls that still wait for a replica are their callers':
-`status()` counts them.
+The controller knows of no call. It says where the replicas are, and passes on what the processes that call are asked, or told
+to do, and what they say to that: these follow it anyway (`watches`), and need not be found.
 """
 
 import base64
 import binascii
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import attrs
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from executors.ray_gpu import names
-from executors.ray_gpu.api import running_status
-from executors.ray_gpu.errors import InvalidCallError, NoAnswerError, UnknownNameError
+from executors.ray_gpu import connection, names
+from executors.ray_gpu.connection import ask
+from executors.ray_gpu.errors import InvalidCallError, NoAnswerError, UnknownNameError, VersionMismatchError
+from executors.ray_gpu.inspecting import running_status
 from executors.ray_gpu.overview import DeploymentInfo, Status
 
 ANSWER_S = 3.0
 """So long all replicas together may take: user code that holds up its loop holds up the answer too."""
 SHOWN = {"(http)": "HTTP"}
 """What stands for a method where there is none."""
+WAITS = "waits for "
+"""Where there is the id of a replica otherwise, before the name of a deployment."""
 CANCELLED = "an operator has cancelled this call"
 
 
@@ -47,20 +51,49 @@ class CallUnderWay:
     age_s: float
 
 
+@attrs.frozen(kw_only=True)
+class CallWaiting:
+    """One call that waits, in its caller's process.
+
+    Attributes:
+        id: For `cancel_request`.
+        deployment: Its full name.
+        method, request_id: As of a `CallUnderWay`.
+        age_s: Since it came.
+        position: Among those that wait for the deployment in the same process, from 1.
+        status: How the deployment stands for it: "QUEUED", "PROVISIONING behind chat/M", "LOADING 40 %, 12 s".
+    """
+
+    id: str
+    deployment: str
+    method: str
+    request_id: str
+    model_id: str
+    stream: bool
+    age_s: float
+    position: int
+    status: str
+
+
 @attrs.frozen
 class CallsUnderWay:
     """All of them, the oldest first.
 
     Attributes:
+        calls: Those that replicas run.
         silent: Replicas that have not answered.
+        waiting: Those that wait.
+        silent_callers: How many processes in which calls wait have not answered.
     """
 
     calls: tuple[CallUnderWay, ...]
     silent: tuple[str, ...]
+    waiting: tuple[CallWaiting, ...] = ()
+    silent_callers: int = 0
 
 
 def requests_under_way(name: str | None = None, *, namespace: str | None = None) -> CallsUnderWay:
-    """Which calls replicas run now. Waits for 3 s at most.
+    """Which calls replicas run now, and which wait. Waits for 5 s at most.
 
     Args:
         name: Of an application or a deployment; None: of all.
@@ -90,16 +123,39 @@ def calls_in(found: Status) -> CallsUnderWay:
         except RayError:
             silent.append(replica_id)
     silent += [asked[each][1] for each in late]
-    return CallsUnderWay(tuple(sorted(calls, key=lambda call: -call.age_s)), tuple(sorted(silent)))
+    wait = _inquire(found, tuple(found.deployments))
+    waiting = tuple(sorted(map(_waiting, wait["calls"]), key=lambda call: -call.age_s))
+    return CallsUnderWay(tuple(sorted(calls, key=lambda call: -call.age_s)), tuple(sorted(silent)), waiting, wait["silent"])
+
+
+def cancel_waiting(name: str, *, reason: str = CANCELLED, namespace: str | None = None) -> tuple[str, ...]:
+    """End all calls that wait for an application or a deployment: their callers get `CallCancelledError` with the reason.
+
+    Calls that replicas run go on. Whoever calls later waits again.
+
+    Returns:
+        The `request_id`s of those that have ended; "" for one that has none.
+
+    Raises:
+        NotRunningError: There is no controller.
+        UnknownNameError: Nothing has the name.
+        NoAnswerError: Not all processes in which calls wait have answered; calls of the others have ended.
+    """
+    found = running_status(namespace).only(name)
+    ended = _inquire(found, tuple(found.deployments), because=reason)
+    if ended["silent"]:
+        raise NoAnswerError(f"{ended['silent']} processes in which calls wait for {name} have not answered: try again")
+    return tuple(each["request_id"] for each in ended["calls"])
 
 
 def cancel_request(request: str, *, reason: str = CANCELLED, namespace: str | None = None) -> None:
-    """End a call: its task in the replica is cancelled, and its caller gets `CallCancelledError` with the reason.
+    """End a call: its caller gets `CallCancelledError` with the reason. If a replica runs it, its task there is cancelled.
 
-    A synchronous method cannot be cut off: it runs on, and nobody waits for it.
+    A synchronous method cannot be cut off: it runs on, and nobody waits for it. One that waited when it was listed is ended
+    also where a replica runs it by now.
 
     Args:
-        request: The `id` of a `CallUnderWay`.
+        request: The `id` of a `CallUnderWay` or a `CallWaiting`.
 
     Raises:
         InvalidCallError: It is no such id.
@@ -108,6 +164,9 @@ def cancel_request(request: str, *, reason: str = CANCELLED, namespace: str | No
     """
     replica_id, key, call_id = _parts(request)
     found = running_status(namespace)
+    if replica_id.startswith(WAITS):
+        ended = _inquire(found, (replica_id.removeprefix(WAITS),), key, call_id, reason)
+        return None if ended["calls"] else _gone(request)
     there = {each: actor_name for _, each, actor_name in replica_actors(found.deployments.values())}
     try:
         actor = _actor(there.get(replica_id, ""), found.namespace)
@@ -119,7 +178,30 @@ def cancel_request(request: str, *, reason: str = CANCELLED, namespace: str | No
     except (ValueError, AttributeError, RayError):
         is_there = False
     if not is_there:
-        raise UnknownNameError(f"there is no request {request!r:.80} under way (any more)")
+        _gone(request)
+
+
+def _gone(request: str) -> NoReturn:
+    raise UnknownNameError(f"there is no request {request!r:.80} under way (any more)")
+
+
+def _inquire(
+    found: Status,
+    deployments: tuple[str, ...],
+    process: str | None = None,
+    request: int | None = None,
+    because: str | None = None,
+) -> dict[str, Any]:
+    """See `Watches.inquire`; nothing waits, as far as is known, where the controller is of an older release."""
+    try:
+        answer: dict[str, Any] = ask(
+            connection.running(found.namespace), "inquire_waiting", deployments, process, request, because
+        )
+    except VersionMismatchError:
+        if because is not None:
+            raise
+        return {"calls": [], "silent": 0}
+    return answer
 
 
 def replica_actors(infos: Iterable[DeploymentInfo]) -> Iterator[tuple[str, str, str]]:
@@ -141,9 +223,8 @@ def _actor(name: str, namespace: str) -> Any:
 
 
 def _call(deployment: str, replica_id: str, data: dict[str, Any]) -> CallUnderWay:
-    parts = f"{replica_id}\n{data['key']}\n{data['call_id']}".encode()
     return CallUnderWay(
-        id=base64.urlsafe_b64encode(parts).decode().rstrip("="),
+        id=_id_of(replica_id, data["key"], data["call_id"]),
         deployment=deployment,
         replica_id=replica_id,
         method=SHOWN.get(data["method"], data["method"]),
@@ -152,6 +233,24 @@ def _call(deployment: str, replica_id: str, data: dict[str, Any]) -> CallUnderWa
         stream=data["stream"],
         age_s=data["age_s"],
     )
+
+
+def _waiting(data: dict[str, Any]) -> CallWaiting:
+    return CallWaiting(
+        id=_id_of(WAITS + data["deployment"], data["process"], data["request"]),
+        deployment=data["deployment"],
+        method=SHOWN.get(data["method"], data["method"]),
+        request_id=data["request_id"],
+        model_id=data["model_id"],
+        stream=data["stream"],
+        age_s=data["age_s"],
+        position=data["position"],
+        status=data["status"],
+    )
+
+
+def _id_of(where: str, key: str, number: int) -> str:
+    return base64.urlsafe_b64encode(f"{where}\n{key}\n{number}".encode()).decode().rstrip("=")
 
 
 def _parts(request: str) -> tuple[str, str, int]:

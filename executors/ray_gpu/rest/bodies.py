@@ -122,6 +122,12 @@ class RequestsQuery(Struct, forbid_unknown_fields=True):
     older_than_s: Annotated[float, Meta(ge=0)] = 0.0
 
 
+class CancelQuery(Struct, forbid_unknown_fields=True):
+    """Those that wait for this application or deployment."""
+
+    waiting_for: str
+
+
 class JournalQuery(Struct, forbid_unknown_fields=True):
     """From which place on; none: from the beginning of the newest file. And how many lines at most."""
 

@@ -16,6 +16,7 @@ from executors.deployment_ids import deployment_id
 from executors.ray_gpu.metrics.scrape import scrape
 from executors.ray_gpu.overview import DeploymentInfo
 from executors.ray_gpu.requests import under_way
+from executors.ray_gpu.requests.under_way import CallUnderWay, CallWaiting
 from executors.ray_gpu.rest import bodies, journal_file, notes, page, serve_json, whatif, writing
 from executors.ray_gpu.rest.bodies import NoQuery
 from executors.ray_gpu.rest.cluster_view import ClusterSeen, ClusterView, NothingRunsError
@@ -179,14 +180,23 @@ async def _requests(asked: RestRequest) -> Response:
     seen, query = await asked.view.look(), asked.query
     infos = {each.name: each for each in _meant(seen, query)}
     found = await asked.view.shared("requests", partial(asyncio.to_thread, under_way.calls_in, seen.status))
-    calls = [
-        attrs.asdict(each)
-        for each in found.calls
-        if each.deployment in infos and query.request_id in (None, each.request_id) and each.age_s >= query.older_than_s
-    ]
+
+    def meant(each: CallUnderWay | CallWaiting) -> bool:
+        is_named = query.request_id in (None, each.request_id)
+        return each.deployment in infos and is_named and each.age_s >= query.older_than_s
+
+    def shown(calls: tuple[CallUnderWay, ...] | tuple[CallWaiting, ...]) -> list[dict[str, Any]]:
+        return [attrs.asdict(each) for each in calls if meant(each)]
+
     waiting = {name: each.waiting for name, each in infos.items()}
     return answered(
-        {"requests": calls, "waiting": waiting, "silent": [each for each in found.silent if each.partition("#")[0] in infos]}
+        {
+            "requests": shown(found.calls),
+            "waiting": waiting,
+            "waiting_requests": shown(found.waiting),
+            "silent": [each for each in found.silent if each.partition("#")[0] in infos],
+            "silent_callers": found.silent_callers,
+        }
     )
 
 
@@ -200,6 +210,11 @@ async def _defragmentation(asked: RestRequest) -> Response:
 async def _cancel(asked: RestRequest) -> Response:
     await asked.writer.act(writing.cancel, asked.path["request"])
     return answered({})
+
+
+async def _cancel_waiting(asked: RestRequest) -> Response:
+    ended = await asked.writer.act(writing.cancel_waiting, asked.query.waiting_for)
+    return answered({"cancelled": list(ended)})
 
 
 async def _nodes(asked: RestRequest) -> Response:
@@ -361,6 +376,7 @@ ENDPOINTS: tuple[RestEndpoint, ...] = (
     RestEndpoint("GET", "/api/v1/ranks", _ranks, "Who has which rank", query=bodies.RanksQuery),
     RestEndpoint("GET", "/api/v1/requests", _requests, "Calls under way, with their age", query=bodies.RequestsQuery),
     RestEndpoint("DELETE", "/api/v1/requests/{request}", _cancel, "End a call, whose caller is told"),
+    RestEndpoint("DELETE", "/api/v1/requests", _cancel_waiting, "End all calls that wait for it", query=bodies.CancelQuery),
     RestEndpoint(
         "GET",
         "/api/v1/defragmentation",

@@ -14,7 +14,7 @@ import msgspec
 
 from executors.apps import packing
 from executors.apps.file import AppsFile
-from executors.ray_gpu import api, changing
+from executors.ray_gpu import changing, deploying, inspecting, instance
 from executors.ray_gpu.errors import ConflictError, NotRunningError
 from executors.ray_gpu.packing import Package
 from executors.ray_gpu.requests import under_way
@@ -63,17 +63,22 @@ OF_REPLICAS: dict[str, tuple[type[Any], Callable[..., Any]]] = {
 
 def defragmentation(deployment: str | None, namespace: str) -> Any:
     """Moves that would let weights fit, which nobody makes."""
-    return api.propose_defragmentation(deployment, namespace=namespace)
+    return inspecting.propose_defragmentation(deployment, namespace=namespace)
 
 
 def controller_health(namespace: str) -> dict[str, Any]:
     """How the controller keeps up."""
-    return api.controller_health(namespace=namespace)
+    return inspecting.controller_health(namespace=namespace)
 
 
 def cancel(request: str, namespace: str) -> None:
     """End a call that is under way."""
     under_way.cancel_request(request, namespace=namespace)
+
+
+def cancel_waiting(name: str, namespace: str) -> tuple[str, ...]:
+    """End all that wait for an application or a deployment."""
+    return under_way.cancel_waiting(name, namespace=namespace)
 
 
 class Writer:
@@ -122,7 +127,7 @@ class Writer:
 
         def deploy() -> str | None:
             asked: dict[str, Any] = {**of_proxies, "expected": expected, "prune": how.prune, "replace": how.replace}
-            done = partial(api.deploy_packages, packages, wait=False, **asked, namespace=self.namespace)
+            done = partial(deploying.deploy_packages, packages, wait=False, **asked, namespace=self.namespace)
             return packing.placed(file, packages, done)
 
         await self._alone()
@@ -192,7 +197,9 @@ class Writer:
         packages = await self._built(raw, file)
 
         def plan() -> tuple[ClusterPlan, str | None]:
-            planned = partial(api.plan_packages, packages, **msgspec.to_builtins(how), namespace=self.namespace, **outside)
+            planned = partial(
+                deploying.plan_packages, packages, **msgspec.to_builtins(how), namespace=self.namespace, **outside
+            )
             return packing.placed(file, packages, planned)
 
         self._check_room(len(self._going) - len(self._builds))
@@ -210,7 +217,7 @@ class Writer:
 
     async def _end_all(self) -> None:
         try:
-            await self._through(partial(api.shutdown, namespace=self.namespace, keep_rest=True))
+            await self._through(partial(instance.shutdown, namespace=self.namespace, keep_rest=True))
             self._written, self._last = self._written + 1, None
         finally:
             self._one_config.release()
@@ -221,7 +228,7 @@ class Writer:
         Raises:
             UnknownNameError: There is none.
         """
-        await self.act(lambda namespace: api.begin_deletion(application, deployment, namespace=namespace))
+        await self.act(lambda namespace: deploying.begin_deletion(application, deployment, namespace=namespace))
 
     async def _through(self, act: Callable[[], T]) -> T:
         """A change, after which readers are shown what came of it."""

@@ -31,8 +31,12 @@ class Bench(Protocol):
 
     patience_s: float
 
-    # Where replicas can tell that they take no requests there is one method more, `take_requests(yes: bool) -> None`: let user
-    # code take none from now on, wherever it is, or take them again. Without it the case about that is left out.
+    # What not every executor has, a bench may leave out; the cases that need it are skipped then, and say so:
+    # - `take_requests(yes: bool) -> None`: let user code take no requests from now on, wherever it is, or take them again.
+    # - `room(node_id: NodeId) -> int`: how many replicas a node can hold in all. For executors that tell `NodeChanged`.
+    #
+    # `repeats = True` is for an executor that may lose a command or its answer though nothing is broken: then the kit says
+    # again what is not answered, as it does under faults.
 
     def open(self, epoch: int) -> Any:
         """A controller of this epoch begins: raise the fence, and return its `Executor`, which has taken over all survivors.
@@ -51,6 +55,9 @@ class Bench(Protocol):
 
     def advance(self) -> None:
         """Let the world go on: for some milliseconds, or to the next thing that happens. Always lets time pass in the end."""
+
+    def nodes(self) -> Sequence[NodeId]:
+        """The nodes there are, by the names that `StartReplica` has for them."""
 
     def replicas(self) -> Sequence[SelfReport]:
         """Ask every live replica that can answer, draining ones included, without the executor."""

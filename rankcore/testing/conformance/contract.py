@@ -1,8 +1,9 @@
 """The contract line by line (section 2.4 of the design), and the seat from which a case tries one of its lines."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
+from unittest import SkipTest
 
 import attrs
 
@@ -17,7 +18,7 @@ from rankcore.commands import (
     StartReplica,
     StopReplica,
 )
-from rankcore.events import FINAL, Event, NodeLost, ReplicaPlaced, ReplicaReady
+from rankcore.events import FINAL, Event, NodeChanged, NodeLost, ReplicaPlaced, ReplicaReady
 from rankcore.frozen import FrozenDict
 from rankcore.replica.messages import ReplicaChange
 from rankcore.spec import config_id_of
@@ -33,7 +34,7 @@ Addressed: TypeAlias = StartReplica | ReplicaChange | QueryReplica | StopReplica
 USER_CONFIG = FrozenDict({"temperature": 0.1})
 FIRST_EPOCH = 2
 REPEAT_S = 1.0
-"""What is not answered is said again, as the core does: an executor may lose all but final news."""
+"""Where the bench repeats, what is not answered is said again, as the core does: an executor may lose all but final news."""
 LONG_S = 600.0
 """For user code that does not end while a case looks at it."""
 NEWS_SHOWN = 6
@@ -48,6 +49,8 @@ class Line(Enum):
     TRUE = "an executor never reports final news unless it is true"
     UNKNOWN = "an executor answers Stop and Kill of something unknown with ReplicaStopped, a Query of it with ReplicaMissing"
     START = "an executor starts a replica once: a repeated Start is answered with ReplicaPlaced, or with its end"
+    PLACE = "an executor starts a replica on the node that its StartReplica names, or tells that the start has failed"
+    CAPACITY = "an executor tells with NodeChanged how many replicas a node can hold in all, those that are there included"
     STOP = "an executor ends a stopping replica when its time-out is over"
     WORLD_SIZE = "an executor keeps the newest AnnounceWorldSize and delivers it to every replica that exists or comes to exist"
     CLOCK = "an executor sends ClockAdvanced when the newest WakeAt is due"
@@ -57,6 +60,7 @@ class Line(Enum):
     REPLICA_ORDER = "a replica never goes back to an older (epoch, revision)"
     REPLICA_BELIEF = "a replica changes its belief when it accepts a command, before user code runs"
     REPLICA_ONCE = "a replica carries out a repeated command once, and acknowledges it again"
+    REPLICA_CONFIG = "a replica keeps the user_config that it has if a change names it without bringing it"
     REPLICA_PREPARED = "a replica comes up without a rank if told to, adopts its first one without a new start, and keeps it"
     REPLICA_QUERY = "a replica answers a query when no rank change is running, with what it believes, draining or not"
 
@@ -74,18 +78,24 @@ class BrokenLineError(NonconformityError):
         self.line, self.expected, self.seen = line, expected, seen
 
 
+class NotTriedError(SkipTest):
+    """The bench cannot do what a case needs; pytest counts it as skipped, and says why."""
+
+
 class Seat:
     """A controller's seat at the executor of a bench: it gives commands by hand and looks at all news.
 
     Attributes:
         bench: The world.
         epoch: Of this controller.
+        repeats: Whether commands are said again until they are answered. Else one that gets lost, or its answer, is found out.
         news: All that the executor has told, the latest last.
     """
 
     def __init__(self, bench: Bench, line: Line, epoch: int = FIRST_EPOCH) -> None:
         self.bench = bench
         self.epoch = epoch
+        self.repeats: bool = getattr(bench, "repeats", False)
         self.news: list[Event] = []
         self._line = line
         self._executor: Executor = bench.open(epoch)
@@ -94,6 +104,17 @@ class Seat:
     def successor(self) -> "Seat":
         """The seat of a controller that comes after this one, which stays where it is and knows nothing of it."""
         return Seat(self.bench, self._line, self.epoch + 1)
+
+    def bench_method(self, name: str) -> Callable[..., Any]:
+        """What only some benches can do.
+
+        Raises:
+            NotTriedError: This one cannot.
+        """
+        method: Callable[..., Any] | None = getattr(self.bench, name, None)
+        if method is None:
+            raise NotTriedError(f"the bench has no `{name}`")
+        return method
 
     # -- commands
 
@@ -105,14 +126,20 @@ class Seat:
             raise BrokenLineError(Line.EXECUTE, f"{command} raises nothing", repr(error)) from error
 
     def ask(self, command: Command, expected: str, condition: Callable[[], bool]) -> None:
-        """Give a command, again and again, until something is so."""
-        self.do(command)
+        """Give a command, and wait until something is so."""
+        self.ask_all((command,), expected, condition)
+
+    def ask_all(self, commands: Sequence[Command], expected: str, condition: Callable[[], bool]) -> None:
+        """Give commands, and wait until something is so; where the bench repeats, again and again."""
+        for command in commands:
+            self.do(command)
         said_at = self.bench.now()
 
         def repeat() -> bool:
             nonlocal said_at
-            if self.bench.now() > said_at + REPEAT_S:
-                self.do(command)
+            if self.repeats and self.bench.now() > said_at + REPEAT_S:
+                for command in commands:
+                    self.do(command)
                 said_at = self.bench.now()
             return condition()
 
@@ -134,9 +161,9 @@ class Seat:
         self._revisions += 1
         return self._revisions
 
-    def start_of(self, serial: int, epoch: int | None = None) -> StartReplica:
+    def start_of(self, serial: int, epoch: int | None = None, node_id: NodeId | None = None) -> StartReplica:
         """The command that starts a replica; its id is that of its number, whoever starts it."""
-        return StartReplica(f"{NAME}#1.{serial}", serial, "1", None, (), epoch if epoch is not None else self.epoch)
+        return StartReplica(f"{NAME}#1.{serial}", serial, "1", node_id, (), epoch if epoch is not None else self.epoch)
 
     def preparation(self, replica_id: ReplicaId) -> PrepareReplica:
         """The command that lets its user code come up without a rank."""
@@ -161,13 +188,19 @@ class Seat:
 
     def placed(self, serial: int) -> ReplicaId:
         """A replica that is up, and knows nothing."""
-        start = self.start_of(serial)
-        self.ask(
-            start,
-            f"ReplicaPlaced of {start.replica_id}, and the replica there",
-            lambda: bool(self.told(ReplicaPlaced, start.replica_id)) and start.replica_id in self.alive(),
+        (replica_id,) = self.placed_all((serial,))
+        return replica_id
+
+    def placed_all(self, serials: Sequence[int], node_id: NodeId | None = None) -> list[ReplicaId]:
+        """Replicas that are up, and know nothing; on that node, if one is named."""
+        starts = [self.start_of(serial, node_id=node_id) for serial in serials]
+        ids = [start.replica_id for start in starts]
+        self.ask_all(
+            starts,
+            f"ReplicaPlaced of {', '.join(ids)}, and all of them there",
+            lambda: all(self.told(ReplicaPlaced, each) for each in ids) and self.alive().keys() >= set(ids),
         )
-        return start.replica_id
+        return ids
 
     def running(self, serial: int) -> ReplicaId:
         """A replica that is ready; its rank is its number."""
@@ -192,6 +225,11 @@ class Seat:
     def has_lost(self, node_id: NodeId) -> bool:
         """Whether NodeLost was told of a node."""
         return any(isinstance(event, NodeLost) and event.node_id == node_id for event in self.news)
+
+    def capacity_of(self, node_id: NodeId) -> int | None:
+        """What the last NodeChanged says of a node; None: there was none."""
+        told = [event.capacity for event in self.news if isinstance(event, NodeChanged) and event.node_id == node_id]
+        return told[-1] if told else None
 
     def _of(self, replica_id: ReplicaId) -> list[Event]:
         return [event for event in self.news if getattr(event, "replica_id", None) == replica_id]
@@ -231,12 +269,12 @@ class Seat:
             BrokenLineError: It does not come to that; or an end is told of a replica that lives.
         """
         deadline = self.bench.now() + self.bench.patience_s
-        self._look()
+        self.look()
         while not condition():
             if self.bench.now() > deadline:
                 raise BrokenLineError(self._line, expected, self._seen())
             self.bench.advance()
-            self._look()
+            self.look()
 
     def deny(self, expected: str, broken: bool) -> None:
         """What is broken must not be so.
@@ -247,7 +285,12 @@ class Seat:
         if broken:
             raise BrokenLineError(self._line, expected, self._seen())
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Hear all that the executor has to tell now.
+
+        Raises:
+            BrokenLineError: An end is told of a replica that lives.
+        """
         while (event := self._executor.poll()) is not None:
             self.news.append(event)
             if isinstance(event, FINAL):
@@ -295,5 +338,6 @@ def check(case: ContractCase, bench: Bench) -> None:
 
     Raises:
         BrokenLineError: It is broken; the text says which line, what was expected, and what was seen.
+        NotTriedError: The bench cannot do what it needs.
     """
     case.play(Seat(bench, case.line))

@@ -14,9 +14,15 @@ from rankcore.events import (
     ReplicaUnready,
 )
 from rankcore.testing.conformance.contract import FIRST_EPOCH, LONG_S, ContractCase, Line, Seat
+from rankcore.values import ReplicaId
 
 OLD = FIRST_EPOCH - 1
 UNKNOWN = "conformance#1.99"
+NO_NODE = "f" * 56
+"""Of no cluster; the ids that Ray gives its nodes are as long."""
+WAVE = 10
+REPLACED_S = 3.0
+"""For so long a case looks whether a controller that was replaced ends somebody after all."""
 
 
 # -- the fence
@@ -38,6 +44,28 @@ def a_stop_and_a_kill_of_an_older_epoch_end_nobody(seat: Seat) -> None:
     seat.do(KillReplica(one, OLD))
     seat.placed(1)
     seat.deny(f"{one} to live on", one not in seat.alive() or bool(seat.ends(one)))
+
+
+def a_replaced_controller_ends_nobody(seat: Seat) -> None:
+    """Whether or not the replicas have heard of the newer one: not at once, nor when a stop would be cut short."""
+    ids = seat.placed_all(range(6))
+    newer = seat.successor()
+    for one, two, three in (ids[:3], ids[3:]):
+        seat.do(KillReplica(one, seat.epoch))
+        seat.do(StopReplica(two, LONG_S, seat.epoch))
+        seat.do(StopReplica(three, 0.2, seat.epoch))
+        for each in ids[3:]:
+            newer.ask_for(ReplicaReported, QueryReplica(each, newer.epoch))
+    until = seat.bench.now() + REPLACED_S
+
+    def over() -> bool:
+        seat.look()
+        return seat.bench.now() > until
+
+    newer.expect(f"{REPLACED_S:g} s to be over", over)
+    there = newer.alive()
+    gone = [each for each in ids if each not in there or there[each].draining or newer.ends(each)]
+    newer.deny(f"nobody to end for epoch {seat.epoch}, which was replaced, found {gone}", bool(gone))
 
 
 def a_world_size_of_an_older_epoch_is_not_kept(seat: Seat) -> None:
@@ -135,6 +163,30 @@ def the_loss_of_a_node_is_told(seat: Seat) -> None:
     seat.expect(f"NodeLost of {lost}, or an end of each replica there", known)
 
 
+def forty_ends_are_all_told(seat: Seat) -> None:
+    """By one executor, ten of each kind, of replicas that are there at the same time; none is told of who lives."""
+    (lives,) = seat.placed_all((40,))
+
+    def wave(number: int) -> list[ReplicaId]:
+        return seat.placed_all(range(number * WAVE, (number + 1) * WAVE))
+
+    killed = wave(0)
+    for each in killed:
+        seat.bench.kill(each)
+    seat.expect(f"final news of {killed}", lambda: all(seat.ends(each) for each in killed))
+    stopped = wave(1)
+    stops = [StopReplica(each, LONG_S, seat.epoch) for each in stopped]
+    seat.ask_all(stops, f"final news of {stopped}", lambda: all(seat.ends(each) for each in stopped))
+    ended = wave(2)
+    kills = [KillReplica(each, seat.epoch) for each in ended]
+    seat.ask_all(kills, f"final news of {ended}", lambda: all(seat.ends(each) for each in ended))
+    failed = wave(3)
+    seat.bench.fail_starts(WAVE)
+    starts = [seat.initialization(each, rank) for rank, each in enumerate(failed)]
+    seat.ask_all(starts, f"ReplicaStartFailed of {failed}", lambda: all(seat.told(ReplicaStartFailed, each) for each in failed))
+    seat.deny(f"no end of {lives}", bool(seat.ends(lives)) or lives not in seat.alive())
+
+
 def the_death_of_one_is_not_that_of_its_node(seat: Seat) -> None:
     """Another one lives on there."""
     one = seat.placed(0)
@@ -208,6 +260,34 @@ def a_repeated_start_of_one_that_has_ended_is_answered_with_its_end(seat: Seat) 
     seat.ask(seat.start_of(0), f"an end of {one} again", lambda: len(seat.ends(one)) > ends)
     seat.placed(1)
     seat.deny(f"{one} to stay gone", one in seat.alive())
+
+
+def a_named_node_is_where_it_goes(seat: Seat) -> None:
+    """However many are there already. Where there is no such node it goes nowhere."""
+    for first, node_id in zip((0, 4), sorted(seat.bench.nodes()), strict=False):
+        ids = seat.placed_all(range(first, first + 4), node_id)
+        told = {event.node_id for each in ids for event in seat.told(ReplicaPlaced, each)}
+        found = {report.node_id for replica_id, report in seat.alive().items() if replica_id in ids}
+        seat.deny(f"{ids} on {node_id}, told {sorted(told)}, found {sorted(found)}", told | found != {node_id})
+    nowhere = seat.start_of(8, node_id=NO_NODE)
+    seat.ask_for(ReplicaStartFailed, nowhere)
+    there = nowhere.replica_id in seat.alive()
+    seat.deny(f"{nowhere.replica_id} nowhere", there or bool(seat.told(ReplicaPlaced, nowhere.replica_id)))
+
+
+def capacity_counts_who_is_there(seat: Seat) -> None:
+    """Else a controller that comes back takes a node for full that holds what it should."""
+    room = seat.bench_method("room")
+    node_id = min(seat.bench.nodes())
+    ids = seat.placed_all(range(3), node_id)
+    newer = seat.successor()
+    for each in ids:
+        newer.ask_for(ReplicaReported, QueryReplica(each, newer.epoch))
+    for teller in (seat, newer):
+        teller.look()
+        expected = {room(node_id), None} if teller.repeats else {room(node_id)}  # under faults it may be lost
+        told = teller.capacity_of(node_id)
+        teller.deny(f"NodeChanged of {node_id} with {room(node_id)}, found {told}", told not in expected)
 
 
 def a_stop_that_takes_too_long_is_cut_short(seat: Seat) -> None:
@@ -287,10 +367,8 @@ def a_command_to_somebody_unknown_raises_nothing(seat: Seat) -> None:
 
 
 def a_replica_that_takes_no_requests_is_told_and_lives_on(seat: Seat) -> None:
-    """So is that it takes them again; in between it says so to whoever asks. Left out where replicas cannot tell."""
-    take_requests = getattr(seat.bench, "take_requests", None)
-    if take_requests is None:
-        return
+    """So is that it takes them again; in between it says so to whoever asks."""
+    take_requests = seat.bench_method("take_requests")
     one = seat.running(0)
     take_requests(False)
     seat.expect(f"ReplicaUnready of {one}", lambda: bool(seat.told(ReplicaUnready, one)))
@@ -306,6 +384,7 @@ def a_replica_that_takes_no_requests_is_told_and_lives_on(seat: Seat) -> None:
 EXECUTOR_CASES: tuple[ContractCase, ...] = (
     ContractCase(Line.FENCE, a_start_of_an_older_epoch_comes_to_nothing),
     ContractCase(Line.FENCE, a_stop_and_a_kill_of_an_older_epoch_end_nobody),
+    ContractCase(Line.FENCE, a_replaced_controller_ends_nobody),
     ContractCase(Line.FENCE, a_world_size_of_an_older_epoch_is_not_kept),
     ContractCase(Line.FENCE, an_alarm_of_an_older_epoch_is_not_set),
     ContractCase(Line.DISCOVERY, what_a_replaced_controller_starts_does_not_come_up),
@@ -317,6 +396,7 @@ EXECUTOR_CASES: tuple[ContractCase, ...] = (
     ContractCase(Line.FINAL, a_stop_is_answered),
     ContractCase(Line.FINAL, a_kill_is_answered_even_while_user_code_runs),
     ContractCase(Line.FINAL, the_loss_of_a_node_is_told),
+    ContractCase(Line.FINAL, forty_ends_are_all_told),
     ContractCase(Line.TRUE, the_death_of_one_is_not_that_of_its_node),
     ContractCase(Line.TRUE, an_end_is_told_when_clean_up_is_over),
     ContractCase(Line.TRUE, a_slow_start_is_no_end),
@@ -327,6 +407,8 @@ EXECUTOR_CASES: tuple[ContractCase, ...] = (
     ContractCase(Line.UNKNOWN, stop_and_query_of_one_that_has_ended_are_answered),
     ContractCase(Line.START, a_repeated_start_is_answered_with_the_place),
     ContractCase(Line.START, a_repeated_start_of_one_that_has_ended_is_answered_with_its_end),
+    ContractCase(Line.PLACE, a_named_node_is_where_it_goes),
+    ContractCase(Line.CAPACITY, capacity_counts_who_is_there),
     ContractCase(Line.STOP, a_stop_that_takes_too_long_is_cut_short),
     ContractCase(Line.WORLD_SIZE, a_world_size_reaches_who_is_there),
     ContractCase(Line.WORLD_SIZE, a_world_size_reaches_who_comes_later),

@@ -126,6 +126,8 @@ class FaultyExecutor:
 
 
 class _FaultyBench:
+    repeats = True
+
     def __init__(self, bench: Bench, seed: int, faults: Faults | None) -> None:
         self._bench, self._seed, self._faults = bench, seed, faults
 

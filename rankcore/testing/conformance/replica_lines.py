@@ -1,5 +1,7 @@
 """The replica's half of section 2.4, a case for each thing that a line asks for."""
 
+from msgspec.structs import replace
+
 from rankcore.commands import AnnounceWorldSize, PrepareReplica, QueryReplica, ReconfigureReplica, StopReplica
 from rankcore.events import ReplicaPrepared, ReplicaReady, ReplicaReconfigured, ReplicaReported, ReplicaStartFailed
 from rankcore.frozen import FrozenDict
@@ -90,6 +92,17 @@ def a_repeated_change_is_acknowledged_again(seat: Seat) -> None:
     _changed(seat, one, change)
     seat.ask_again(ReplicaReconfigured, change)
     seat.deny("user code to have been reconfigured once", seat.report_of(one).applied not in (None, 2))
+
+
+def a_config_that_is_not_sent_is_kept(seat: Seat) -> None:
+    """A controller that comes back may know its name only. That of None is brought by its name."""
+    one = seat.running(0)
+    _changed(seat, one, replace(seat.reconfiguration(one, 1), user_config=None))
+    kept = seat.report_of(one).user_config
+    seat.deny(f"{one} to keep {USER_CONFIG}, found {kept}", kept != USER_CONFIG)
+    _changed(seat, one, replace(seat.reconfiguration(one, 2), user_config=None, config_id=config_id_of(None)))
+    left = seat.report_of(one).user_config
+    seat.deny(f"{one} to have no user_config, found {left}", left is not None)
 
 
 def a_prepared_replica_has_no_rank(seat: Seat) -> None:
@@ -264,6 +277,7 @@ REPLICA_CASES: tuple[ContractCase, ...] = (
     ContractCase(Line.REPLICA_BELIEF, a_moving_replica_believes_its_new_rank),
     ContractCase(Line.REPLICA_ONCE, a_repeated_initialization_is_acknowledged_again),
     ContractCase(Line.REPLICA_ONCE, a_repeated_change_is_acknowledged_again),
+    ContractCase(Line.REPLICA_CONFIG, a_config_that_is_not_sent_is_kept),
     ContractCase(Line.REPLICA_PREPARED, a_prepared_replica_has_no_rank),
     ContractCase(Line.REPLICA_PREPARED, a_prepared_replica_is_given_its_rank_and_not_started_again),
     ContractCase(Line.REPLICA_PREPARED, a_rank_during_the_preparation_is_believed_and_adopted_after_it),

@@ -1,35 +1,26 @@
-"""What a user calls: start, run, status, delete, shutdown, what gets handles; `changing` has what changes that which runs.
+"""What a user calls to deploy applications, to have a plan of that, to wait for them, and to delete them; `changing` has what
+changes a deployment that runs.
 
 A deployment is called `application/deployment`; its bare name will do where no other application has a deployment of that name.
 """
 
-import asyncio
 import logging
 import math
-import os
-import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
-import ray
 
 from executors.deployment_ids import DEFAULT_APPLICATION, DEFAULT_PREFIX, deployment_id, problem_of, split
-from executors.notes_followed import followed
-from executors.ray_gpu import connection, names
+from executors.ray_gpu import connection
 from executors.ray_gpu.applications import packages_in
-from executors.ray_gpu.capacity import ShareInForce
 from executors.ray_gpu.connection import ask, ask_at_length
-from executors.ray_gpu.context import get_replica_context
 from executors.ray_gpu.declaration import Application
-from executors.ray_gpu.discovery import forget_all
-from executors.ray_gpu.environment import of_job
 from executors.ray_gpu.errors import (
     DeploymentFailedError,
     InvalidDeploymentError,
     NoAnswerError,
-    NotInReplicaError,
     NotRunningError,
     UnknownNameError,
     VersionMismatchError,
@@ -37,20 +28,27 @@ from executors.ray_gpu.errors import (
 )
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.options import HttpOptions, checked_prefix
+from executors.ray_gpu.instance import (
+    JOURNAL_IN_LOGS,
+    check_http_can_be_served,
+    end_local_tests,
+    say_where_journal_is,
+    serve_outside,
+    wanted_outside,
+    wants_proxies,
+    warn_of_open_doors,
+)
 from executors.ray_gpu.logs.config import LoggingConfig, as_plain, logging_config_of
 from executors.ray_gpu.messages import across_releases
-from executors.ray_gpu.overview import DeploymentInfo, Status
+from executors.ray_gpu.overview import DeploymentInfo
 from executors.ray_gpu.packing import Origin, Package, wanted_of
-from executors.ray_gpu.proxies.options import ProxyOptions, chosen
+from executors.ray_gpu.proxies.options import ProxyOptions
 from executors.ray_gpu.requests.handle import DeploymentHandle
-from executors.ray_gpu.rest.starting import end_rest
 from executors.ray_gpu.serve_options import ControllerOptions, controller_options_of
-from executors.ray_gpu.traces import TracingConfig, tracing_config_of
-from executors.ray_gpu.worker.options import MemoryOptions
+from executors.ray_gpu.traces import TracingConfig
 from executors.revisions import revision_of
 from rankcore import DeploymentStatus
 from rankcore.cluster import ClusterPlan, PlannedChange, plan_cluster, recover_cluster
-from rankcore.residency.defragmentation import Proposal
 
 LOG = logging.getLogger(__name__)
 
@@ -58,94 +56,12 @@ across_releases(PlannedChange)  # the core knows of no pickles, and a controller
 
 SAY_AFTER_S = 10.0
 """Whoever waits for a deployment to be healthy is told after this long why it is not yet."""
+
 ANSWER_S = 5.0
 """How much longer than a wait its answer may take, before the controller is taken for one that does not answer."""
 
-START_PROXIES_S = 60.0
-"""How long the first proxies may take to come up before it is said that they have not."""
-
 DELETING_LOOK_S = 0.05
 """So often it is looked whether a deletion has begun."""
-JOURNAL_IN_LOGS = ""
-"""Where the journal goes by default: in this user's private folder on the controller's node."""
-
-
-def start(
-    *,
-    proxy_location: str | None = None,
-    namespace: str | None = None,
-    journal: str | None = JOURNAL_IN_LOGS,
-    http_options: HttpOptions | Mapping[str, Any] | None = None,
-    grpc_options: GrpcOptions | Mapping[str, Any] | None = None,
-    memory: MemoryOptions | Mapping[str, Any] | None = None,
-    controller_options: ControllerOptions | Mapping[str, Any] | None = None,
-    logging_config: LoggingConfig | Mapping[str, Any] | None = None,
-    tracing_config: TracingConfig | Mapping[str, Any] | None = None,
-) -> None:
-    """Start the controller and its proxies, where they do not run yet. `run` starts the controller too.
-
-    Args:
-        proxy_location: `location` of the `http_options`: "HeadOnly", "EveryNode" or "Disabled". None: what these say; where
-            they say nothing, where proxies are already, else on every node.
-        http_options: How to serve HTTP, as `HttpOptions` or a dict of its fields; what was served otherwise ends. None: as
-            it is, and as `HttpOptions()` has it where nobody has said so.
-        grpc_options: How to serve gRPC, likewise: by the same proxies.
-        memory: Which memory of nodes weights that may be COLD use (`Residency`), as `MemoryOptions` or a dict of its fields;
-            None: as it is, which is as `MemoryOptions()` has it until somebody says otherwise.
-        logging_config: How proxies log, as `LoggingConfig` or a dict of its fields; others take the place of those that log
-            otherwise, and are started where there are none. None: as it is. How replicas log, `run` and `@deployment` say.
-        tracing_config: Which spans replicas and proxies leave that begin from now on, as `TracingConfig` or a dict of its
-            fields. None: as it is, which is as their environment says until somebody says otherwise.
-        namespace: Where it and its replicas live; by default $RANKCORE_NAMESPACE, or "rankcore".
-        journal: File for everything that happens, on the controller's node; None: no journal.
-        controller_options: Of the controller, where it is started by this: the variables of its environment.
-
-    Raises:
-        NotRunningError: Ray cannot be reached.
-        InvalidDeploymentError: An option is not what it may be.
-    """
-    http, grpc = chosen(HttpOptions, http_options), chosen(GrpcOptions, grpc_options)
-    if proxy_location is not None:
-        location: Any = getattr(proxy_location, "value", proxy_location)  # Serve's is an enum
-        http = attrs.evolve(http or HttpOptions(), location=location)
-    is_located = proxy_location is not None or _says_location(http_options)
-    places, env_vars = chosen(MemoryOptions, memory), controller_options_of(controller_options).env_vars
-    logs, spans = as_plain(logging_config_of(logging_config)), tracing_config_of(tracing_config)
-    if grpc is not None:
-        _importable(grpc)
-    if http is not None or grpc is not None or logs is not None:
-        _check_http_can_be_served()
-    _warn_of_open_doors(http, grpc)
-    connection.connect(start=True)
-    controller = connection.start_controller(namespace or connection.default_namespace(), journal, env_vars)
-    _say_where_journal_is(controller, journal)
-    if places is not None:
-        ask(controller, "use_memory", places)
-    if spans is not None:  # before there are proxies, which read it
-        ask(controller, "use_tracing", attrs.asdict(spans))
-    before: ProxyOptions | None = ask(controller, "proxy_options")
-    http = _on_every_node(http, before) if not is_located else http
-    if http is not None or grpc is not None or logs is not None:
-        _serve_outside(controller, _wanted_outside(before, http, grpc, logs), replace=True)
-
-
-def _says_location(http_options: HttpOptions | Mapping[str, Any] | None) -> bool:
-    """Whether they say where proxies are to be; Ray Serve's own may have None there."""
-    said = http_options.get("location") if isinstance(http_options, Mapping) else getattr(http_options, "location", None)
-    return said is not None
-
-
-def _on_every_node(http: HttpOptions | None, before: ProxyOptions | None) -> HttpOptions | None:
-    """How `start` serves HTTP where nobody says on which nodes: where proxies are already, else on every node."""
-    if before is not None:
-        return None if http is None else attrs.evolve(http, location=before.http.location)
-    if http is None:
-        try:
-            _check_http_can_be_served()
-        except InvalidDeploymentError as error:  # nobody has asked for it
-            LOG.warning("there are no proxies: %s", error)
-            return None
-    return attrs.evolve(http or HttpOptions(), location="EveryNode")
 
 
 def run(
@@ -272,7 +188,7 @@ def run_many(
     """
     targets, options = list(targets), controller_options_of(controller_options)
     _check_names([each.name for each in targets])
-    _serves_http(_prefix_of(each) for each in targets)
+    wants_proxies(_prefix_of(each) for each in targets)
     connection.connect(start=True)
     namespace = namespace or connection.default_namespace()
     built = [packages_of(each, namespace) for each in targets]
@@ -343,16 +259,16 @@ def deploy_packages(
     logs = as_plain(logging_config_of(logging_config))
     has_options = http_options is not None or grpc_options is not None
     if has_options:
-        _check_http_can_be_served()
-    serves_http = has_options or _serves_http((each.route_prefix for each in packages), warns=True)
+        check_http_can_be_served()
+    serves_http = has_options or wants_proxies((each.route_prefix for each in packages), warns=True)
     env_vars = controller_options.env_vars if controller_options is not None else None
     controller = connection.start_controller(namespace, journal, env_vars)
-    _say_where_journal_is(controller, journal)
+    say_where_journal_is(controller, journal)
     before: ProxyOptions | None = ask(controller, "proxy_options")
     outside = None  # made before anything is asked for: what is wrong with it is refused with all the rest
     if has_options or (logs is not None and (serves_http or before is not None)):
-        outside = _wanted_outside(before, http_options, grpc_options, logs)
-        _warn_of_open_doors(
+        outside = wanted_outside(before, http_options, grpc_options, logs)
+        warn_of_open_doors(
             outside.http if http_options is not None else None, outside.grpc if grpc_options is not None else None
         )
     if tracing_config is not None:
@@ -365,10 +281,10 @@ def deploy_packages(
     else:
         ask_at_length(controller, "deploy", packages, replace)  # a controller of an older release has this too
     if outside is not None:
-        _serve_outside(controller, outside, replace=True)
+        serve_outside(controller, outside, replace=True)
         brought = ask(controller, "revision") if brought is not None else None
     elif serves_http:
-        _serve_outside(controller, ProxyOptions(), replace=False)
+        serve_outside(controller, ProxyOptions(), replace=False)
     if wait:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         for package in packages:
@@ -400,11 +316,11 @@ def plan_packages(
     except (VersionMismatchError, NoAnswerError):
         raise
     except NotRunningError:  # nothing is deployed yet
-        _wanted_outside(None, http_options, grpc_options, None)
+        wanted_outside(None, http_options, grpc_options, None)
         nothing = recover_cluster((), (), at=0.0, epoch=1).state
         return plan_cluster(nothing, wanted_of(packages, prune, 0.0)), revision_of(nothing)
     revision = ask(controller, "revision") if hasattr(controller, "revision") else None  # read first: what follows is as new
-    _wanted_outside(ask(controller, "proxy_options"), http_options, grpc_options, None)
+    wanted_outside(ask(controller, "proxy_options"), http_options, grpc_options, None)
     found: ClusterPlan = ask(controller, "plan", packages, replace, prune)
     return found, revision
 
@@ -413,89 +329,6 @@ def _check_names(names: list[str]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise InvalidDeploymentError(f"applications must have names of their own, got {name!r} {names.count(name)} times")
-
-
-def status(*, namespace: str | None = None, timeout_s: float = connection.ANSWER_S) -> Status:
-    """What runs, and how it is; of epoch 0, and empty, where no controller runs.
-
-    Args:
-        timeout_s: So long the controller may be silent.
-
-    Raises:
-        NotRunningError: Ray does not run.
-        NoAnswerError: The controller has not answered in time, nor has another taken its place.
-    """
-    connection.connect(start=False)
-    namespace = namespace or connection.default_namespace()
-    return running_status(namespace, timeout_s) if connection.is_there(namespace) else Status.of_nothing(namespace)
-
-
-def running_status(namespace: str | None = None, timeout_s: float = connection.ANSWER_S) -> Status:
-    """The same of what runs.
-
-    Raises:
-        NotRunningError: Neither Ray nor a controller runs.
-        NoAnswerError: As `status`.
-    """
-    found: Status = ask(connection.running(namespace, timeout_s), "status", timeout_s=timeout_s)
-    return found
-
-
-def controller_health(*, namespace: str | None = None) -> dict[str, Any]:
-    """How the controller keeps up, in the fields of Ray Serve's `ControllerHealthMetrics`; what is not measured is None.
-
-    Raises:
-        NotRunningError, NoAnswerError: As `running_status`.
-    """
-    found: dict[str, Any] = ask(connection.running(namespace), "health")
-    return found
-
-
-def config_in_force(*, namespace: str | None = None) -> dict[str, Any]:
-    """What is in force, as a file of applications says it: options that are as they are by default are left out.
-
-    Raises:
-        NotRunningError, NoAnswerError: As `running_status`.
-    """
-    found: dict[str, Any] = ask(connection.running(namespace), "config")
-    return found
-
-
-def share_in_force(namespace: str) -> ShareInForce:
-    """Of their replicas that all deployments are to have (`capacity`).
-
-    Raises:
-        NotRunningError, NoAnswerError: As `status`.
-    """
-    found: ShareInForce = ask(connection.running(namespace), "share")
-    return found
-
-
-def notes(*, follow: bool = False, namespace: str | None = None) -> Iterator[dict[str, Any]]:
-    """What was decided lately, and why: notes as JSON-like data, the oldest first, each with its `time` in seconds since 1970.
-
-    Args:
-        follow: Whether to wait for more, for ever.
-
-    Raises:
-        NotRunningError, NoAnswerError: As `running_status`.
-    """
-    controller = connection.running(namespace)
-    yield from followed(lambda: {"": lambda after: ask(controller, "notes", after)}, follow)
-
-
-def propose_defragmentation(name: str | None = None, *, namespace: str | None = None) -> Proposal:
-    """Moves that would let weights which may be COLD fit without displacing anybody, with what they cost. Nothing is moved.
-
-    Args:
-        name: Of the deployment; None: the largest that waits.
-
-    Raises:
-        UnknownNameError: There is no such deployment.
-        InvalidDeploymentError: It has no residency.
-    """
-    found: Proposal = ask(connection.running(namespace), "propose_defragmentation", name)
-    return found
 
 
 def delete(name: str, *, namespace: str | None = None, timeout_s: float | None = None) -> None:
@@ -509,7 +342,7 @@ def delete(name: str, *, namespace: str | None = None, timeout_s: float | None =
     Raises:
         UnknownNameError: There is neither, or there are several deployments of that name.
     """
-    if namespace is None and _end_local_tests(name):
+    if namespace is None and end_local_tests(name):
         return
     controller = connection.running(namespace)
     ask_at_length(controller, "delete", ask(controller, "find_all", name), timeout_s=timeout_s)
@@ -542,39 +375,6 @@ def delete_all(names: Iterable[str], *, namespace: str | None = None, timeout_s:
     ask_at_length(connection.running(namespace), "delete", tuple(names), timeout_s=timeout_s)
 
 
-def get_app_handle(name: str, *, namespace: str | None = None) -> DeploymentHandle:
-    """The handle that `run` returned for an application; works in drivers and in replicas.
-
-    Raises:
-        UnknownNameError: There is no such application.
-    """
-    found = ask(connection.running(namespace), "ingress_of", name)
-    return DeploymentHandle(found, namespace=namespace or connection.default_namespace())
-
-
-def get_deployment_handle(
-    deployment_name: str, app_name: str | None = None, *, namespace: str | None = None
-) -> DeploymentHandle:
-    """A handle to call a deployment with; works in drivers and in replicas.
-
-    Args:
-        app_name: Of its application. None: the one that this replica is of, where it has such a deployment, else any.
-
-    Raises:
-        UnknownNameError: There is no such deployment, or several applications have one.
-    """
-    asked = deployment_name if app_name is None else deployment_id(app_name, deployment_name)
-    found = ask(connection.running(namespace), "require", asked, _own_application() if app_name is None else None)
-    return DeploymentHandle(found, namespace=namespace or connection.default_namespace())
-
-
-def _own_application() -> str | None:
-    try:
-        return get_replica_context().app_name
-    except NotInReplicaError:
-        return None
-
-
 def wait_until_healthy(name: str, *, namespace: str | None = None, timeout_s: float | None = None) -> DeploymentInfo:
     """Wait until a deployment has settled, and say how it is.
 
@@ -586,114 +386,11 @@ def wait_until_healthy(name: str, *, namespace: str | None = None, timeout_s: fl
     return _wait_healthy(connection.running(namespace), name, None, deadline)
 
 
-def shutdown(*, namespace: str | None = None, timeout_s: float | None = None, keep_rest: bool = False) -> None:
-    """Delete all deployments and end the controller and the REST server, and what `run(..., _local_testing_mode=True)` runs in
-    this process. Where nothing runs, nothing happens.
-
-    Args:
-        timeout_s: How long calls under way may take; then, and when the controller does not answer, replicas are ended
-            without further ado. None: as long as the deployments allow.
-        keep_rest: Whether the REST server stays, for what is deployed next.
-    """
-    if namespace is None:
-        _end_local_tests(None)
-    namespace = namespace or connection.default_namespace()
-    try:
-        connection.connect(start=False)
-        if not keep_rest:
-            end_rest(namespace)
-        controller = ray.get_actor(names.CONTROLLER, namespace=namespace)
-    except (NotRunningError, ValueError):
-        return
-    try:
-        ask_at_length(controller, "end_proxies", timeout_s=timeout_s)
-        there_are = tuple(ask_at_length(controller, "deployments", timeout_s=timeout_s))
-        ask_at_length(controller, "delete", there_are, timeout_s=timeout_s)
-        ask_at_length(controller, "end_workers", timeout_s=timeout_s)
-    except (TimeoutError, NotRunningError) as error:
-        LOG.warning("%s: what is left is ended now", error)
-    finally:
-        ray.kill(controller)
-        forget_all(namespace)
-
-
-def _end_local_tests(name: str | None) -> bool:
-    """Of a name; None: all. They are of this process, and where none has been run, their module is not loaded either."""
-    module = sys.modules.get("executors.ray_gpu.local_testing")
-    return module is not None and bool(module.end_here(name))
-
-
-async def shutdown_async(*, namespace: str | None = None, timeout_s: float | None = None) -> None:
-    """As `shutdown`, for asynchronous code: its event loop goes on meanwhile."""
-    await asyncio.to_thread(shutdown, namespace=namespace, timeout_s=timeout_s)
-
-
 def _prefix_of(target: RunTarget) -> str | None:
     """Its name is looked at too."""
     if (problem := problem_of(target.name)) is not None:
         raise InvalidDeploymentError(f"the application's name must be {problem}, got {target.name!r:.80}")
     return None if target.route_prefix is None else checked_prefix(target.route_prefix)
-
-
-def _wanted_outside(before: ProxyOptions | None, http: object, grpc: object, logs: dict[str, Any] | None) -> ProxyOptions:
-    """What proxies are to serve; with what this process knows of gRPC's services, where they are said.
-
-    Raises:
-        InvalidDeploymentError: As `ProxyOptions.asked`; or a service cannot be imported.
-    """
-    wanted = (before or ProxyOptions()).asked(http, grpc, logs)
-    if grpc is None or wanted.grpc is None:
-        return wanted
-    return attrs.evolve(wanted, grpc=attrs.evolve(_importable(wanted.grpc), runtime_env=of_job()))
-
-
-def _warn_of_open_doors(http: HttpOptions | None, grpc: GrpcOptions | None) -> None:
-    for protocol, options in (("HTTP", http), ("gRPC", grpc)):
-        if options is not None and (open_door := options.open_door(protocol, options.host, options.port)):
-            LOG.warning("%s", open_door)
-
-
-def _importable(options: GrpcOptions) -> GrpcOptions:
-    try:
-        from executors.ray_gpu.grpc_proxy.capture import methods_of
-        from executors.ray_gpu.grpc_proxy.server import GrpcServer  # noqa: F401
-    except ImportError as error:
-        raise InvalidDeploymentError(f"gRPC needs more packages: pip install 'rankcore[grpc]' ({error})") from None
-    methods_of(options)
-    return attrs.evolve(options, sys_path=tuple(os.path.abspath(path) for path in sys.path))
-
-
-def _check_http_can_be_served() -> None:
-    try:
-        from executors.ray_gpu.http import proxy_app, replica_side  # noqa: F401
-    except ImportError as error:
-        raise InvalidDeploymentError(f"HTTP needs more packages: pip install 'rankcore[http]' ({error})") from None
-
-
-def _serves_http(prefixes: Iterable[str | None], *, warns: bool = False) -> bool:
-    """Whether proxies are to be there for these. Where packages are missing the default prefix is no error: nobody has asked.
-
-    Raises:
-        InvalidDeploymentError: There is another prefix, and packages are missing.
-    """
-    there = {each for each in prefixes if each is not None}
-    try:
-        if there:
-            _check_http_can_be_served()
-    except InvalidDeploymentError as error:
-        if there != {DEFAULT_PREFIX}:
-            raise
-        if warns:
-            LOG.warning("there is no HTTP: %s", error)
-        return False
-    return bool(there)
-
-
-def _serve_outside(controller: Any, options: ProxyOptions, *, replace: bool) -> None:
-    for proxy in ask_at_length(controller, "serve_outside", options, replace, START_PROXIES_S):
-        if proxy.pid is None:
-            problem = proxy.problem or f"it is not up after {START_PROXIES_S:g} s"
-            LOG.warning("no HTTP on node %s at %s:%d yet: %s", proxy.node_id[:8], proxy.host, proxy.port, problem)
 
 
 def _say_what_is_ready(controller: Any, packages: Iterable[Package]) -> None:
@@ -702,15 +399,6 @@ def _say_what_is_ready(controller: Any, packages: Iterable[Package]) -> None:
             options = ask(controller, "proxy_options") if package.route_prefix is not None else None
             where = f" at {options.http.shown_url}{package.route_prefix}" if options is not None else ""
             LOG.info("application %r is ready%s", package.code.app_name, where)
-
-
-def _say_where_journal_is(controller: Any, wanted: str | None) -> None:
-    if wanted:
-        found = ask(controller, "status").journal
-        if found is None:
-            LOG.warning("nothing is written to %s: the controller has no journal, perhaps since it cannot open it", wanted)
-        elif found != wanted:
-            LOG.warning("nothing is written to %s: the controller that runs writes %s; shutdown() ends it", wanted, found)
 
 
 def _wait_healthy(controller: Any, name: str, version: str | None, deadline: float | None) -> DeploymentInfo:

@@ -1,0 +1,1 @@
+"""Engines under load: how long requests take that share the iterations of one replica. Pure, and not yet used by a scenario."""
