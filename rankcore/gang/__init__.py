@@ -1,6 +1,6 @@
 """A gang of agents that meet in rounds and keep their ranks: `step(gang, event)` on a `RankTable`, with no clock or socket."""
 
-from rankcore.gang.state import Believed, Gang, Refusal
+from rankcore.gang.state import Believed, Gang, RefusalReason
 from rankcore.gang.step import step
 from rankcore.gang.words import (
     Admit,
@@ -28,7 +28,7 @@ __all__ = [
     "LeaseLapsed",
     "Left",
     "Park",
-    "Refusal",
+    "RefusalReason",
     "Refuse",
     "Restart",
     "step",

@@ -5,7 +5,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from rankcore.gang.state import Gang, Refusal, Waiting
+from rankcore.gang.state import Gang, RefusalReason, Waiting
 from rankcore.gang.words import Admit, Command, Event, Joined, LeaseLapsed, Left, Refuse, Restart
 from rankcore.kernel import Violation
 
@@ -40,7 +40,7 @@ def check_step(before: Gang, event: Event, after: Gang, commands: Sequence[Comma
     is_above = isinstance(event, Joined) and event.member not in before.table and len(before.table) == before.max_size
     if is_above and before.opened_s is None and any(isinstance(said, Restart) for said in commands):
         yield Violation("TR6", "an agent above MAX restarts the others")
-    late = [said.member for said in commands if isinstance(said, Refuse) and said.reason is Refusal.TIMED_OUT]
+    late = [said.member for said in commands if isinstance(said, Refuse) and said.reason is RefusalReason.TIMED_OUT]
     count = sum(member in after.arrived or member not in after.living for member in late)
     if before.closed is None and count >= before.min_size:
         yield Violation("TR7", f"{late} are sent away as too few, and {count} are there")

@@ -9,7 +9,7 @@ from rankcore.ranks import RankTable
 from rankcore.values import NodeId
 
 
-class Refusal(StrEnum):
+class RefusalReason(StrEnum):
     """Why an agent is sent away, which decides how it ends.
 
     Attributes:
@@ -75,7 +75,7 @@ class Gang(Struct, frozen=True):
     round: int = 0
     now_s: float = 0.0
     opened_s: float | None = 0.0
-    closed: Refusal | None = None
+    closed: RefusalReason | None = None
     agents_per_node: int = 1
     restarted: bool = False
     nproc: int | None = None

@@ -26,7 +26,7 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from rankcore.frozen import EMPTY, PMap
-from rankcore.gang.state import Gang, Refusal, Waiting
+from rankcore.gang.state import Gang, RefusalReason, Waiting
 from rankcore.gang.words import (
     Admit,
     ClockAdvanced,
@@ -52,7 +52,7 @@ def step(gang: Gang, event: Event) -> tuple[Gang, tuple[Command, ...]]:
         case Left() | LeaseLapsed():
             return _gone(gang, event.member)
         case CloseRequested():
-            return _closed(gang, Refusal.DONE)
+            return _closed(gang, RefusalReason.DONE)
         case ClockAdvanced():
             return _settle(replace(gang, now_s=max(gang.now_s, event.now_s)))
         case _ as unreachable:
@@ -64,7 +64,7 @@ def _joined(gang: Gang, event: Joined) -> tuple[Gang, tuple[Command, ...]]:
     if gang.closed is not None:
         return gang, (Refuse(member, gang.closed),)
     if member in gang.lost:
-        return gang, (Refuse(member, Refusal.LAPSED),)
+        return gang, (Refuse(member, RefusalReason.LAPSED),)
     if any(waiting.member == member for waiting in gang.waiting):
         return gang, (Park(member),)
     if member in gang.table:
@@ -89,12 +89,12 @@ def _misfit(gang: Gang, event: Joined) -> Refuse | None:
     """Why an agent cannot be of this gang."""
     nproc = gang.said_nproc
     if event.max_size not in (None, gang.max_size):
-        return Refuse(event.member, Refusal.OTHER_MAX, f"MAX is {event.max_size}, expected {gang.max_size}")
+        return Refuse(event.member, RefusalReason.OTHER_MAX, f"MAX is {event.max_size}, expected {gang.max_size}")
     if nproc is not None and event.nproc not in (None, nproc):
-        return Refuse(event.member, Refusal.OTHER_NPROC, f"nproc is {event.nproc}, expected {nproc}")
+        return Refuse(event.member, RefusalReason.OTHER_NPROC, f"nproc is {event.nproc}, expected {nproc}")
     if gang.agents_on(event.node_id) >= gang.agents_per_node:
         detail = f"node {event.node_id} has {gang.agents_per_node} already, expected no more"
-        return Refuse(event.member, Refusal.SAME_NODE, detail)
+        return Refuse(event.member, RefusalReason.SAME_NODE, detail)
     return None
 
 
@@ -147,11 +147,11 @@ def _settle(gang: Gang) -> tuple[Gang, tuple[Command, ...]]:
     if age_s < gang.join_timeout_s or there >= gang.min_size:
         return gang, ()
     return _closed(
-        gang, Refusal.TIMED_OUT, f"{there} agents are there after {gang.join_timeout_s:g} s, expected {gang.min_size}"
+        gang, RefusalReason.TIMED_OUT, f"{there} agents are there after {gang.join_timeout_s:g} s, expected {gang.min_size}"
     )
 
 
-def _closed(gang: Gang, reason: Refusal, detail: str = "") -> tuple[Gang, tuple[Command, ...]]:
+def _closed(gang: Gang, reason: RefusalReason, detail: str = "") -> tuple[Gang, tuple[Command, ...]]:
     """No more rounds: all that live are told, also those that run."""
     if gang.closed is not None:
         return gang, ()

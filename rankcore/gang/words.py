@@ -4,7 +4,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from rankcore.gang.state import Believed, Refusal
+from rankcore.gang.state import Believed, RefusalReason
 from rankcore.values import NodeId
 
 
@@ -72,7 +72,7 @@ class Refuse(Struct, frozen=True):
     """Send an agent away. One that runs is not stopped: it is told that there is no further round."""
 
     member: str
-    reason: Refusal
+    reason: RefusalReason
     detail: str = ""
 
 

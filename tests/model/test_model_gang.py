@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from executors.cli.app import app
-from rankcore.gang import Admit, Believed, Gang, Joined, LeaseLapsed, Left, Refusal
+from rankcore.gang import Admit, Believed, Gang, Joined, LeaseLapsed, Left, RefusalReason
 from rankcore.gang import step as honest
 from rankcore.testing.explore import Allowance, explored
 from rankcore.testing.model_gang import SYSTEMS, GangBounds, GangSystem, make, replay, root, world
@@ -87,7 +87,7 @@ def test_a_world_at_rest_that_is_wrong_is_told() -> None:
     assert not list(at_rest(fine))
     first, *others = fine.agents
     for wrong, rule in [
-        (attrs.evolve(fine, gang=replace(fine.gang, closed=Refusal.DONE)), "TR7"),
+        (attrs.evolve(fine, gang=replace(fine.gang, closed=RefusalReason.DONE)), "TR7"),
         (attrs.evolve(fine, agents=(attrs.evolve(first, believed=Believed(1, 1)), *others)), "TR7"),
         (attrs.evolve(fine, agents=(attrs.evolve(first, size=3), *others)), "TR4"),
         (attrs.evolve(fine, agents=(attrs.evolve(first, lives=False), *others)), "TR3"),

@@ -6,7 +6,7 @@ became of the requests it says what every iteration held, so that invariants can
 
 import attrs
 
-from executors.simulator.engines.batching import Answered, Asked, Served, Troubles
+from executors.simulator.engines.batching import Answered, EngineRequest, Served, Troubles
 from executors.simulator.engines.spec import Engine
 
 
@@ -21,7 +21,7 @@ class Iteration:
     evicted: tuple[int, ...]
 
 
-def serve_by_token(engine: Engine, requests: list[Asked], troubles: Troubles) -> tuple[Served, list[Iteration]]:
+def serve_by_token(engine: Engine, requests: list[EngineRequest], troubles: Troubles) -> tuple[Served, list[Iteration]]:
     """What `serve` says, and each iteration."""
     answers = [Answered() for _ in requests]
     served, log = Served(answers), list[Iteration]()

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from executors.simulator.engines.batching import Asked, Hang, Troubles, serve
+from executors.simulator.engines.batching import EngineRequest, Hang, Troubles, serve
 from executors.simulator.engines.spec import Curve, Engine, StepTime
 from executors.simulator.fields import FieldProblem
 from tests.property.engine_oracle import serve_by_token
@@ -28,15 +28,17 @@ def some_engine(draw: Random) -> Engine:
     return Engine(step_time, kv_cache_tokens, seqs, batched, chunked, block_size, policy, longest)
 
 
-def some_requests(draw: Random, engine: Engine) -> list[Asked]:
-    at_ps, requests = 0, list[Asked]()
+def some_requests(draw: Random, engine: Engine) -> list[EngineRequest]:
+    at_ps, requests = 0, list[EngineRequest]()
     gap_ps = draw.choice([0, 2_000, 30_000])
     impatient = draw.choice([0.0, 0.0, 0.3])
     longest = engine.longest + 2
     for _ in range(draw.randint(1, 25)):
         at_ps += draw.randint(0, gap_ps)
         expires_ps = at_ps + draw.randint(1, 200_000) if draw.random() < impatient else None
-        requests.append(Asked(at_ps, draw.randint(1, max(1, longest // 2)), draw.randint(1, max(1, longest // 2)), expires_ps))
+        requests.append(
+            EngineRequest(at_ps, draw.randint(1, max(1, longest // 2)), draw.randint(1, max(1, longest // 2)), expires_ps)
+        )
     return requests
 
 
@@ -50,7 +52,7 @@ def some_troubles(draw: Random) -> Troubles:
     return Troubles(tuple(hangs), crash_ps, draw.choice([None, None, draw.randint(0, 200_000)]))
 
 
-def hold_equal(engine: Engine, requests: list[Asked], troubles: Troubles) -> tuple[int, int]:
+def hold_equal(engine: Engine, requests: list[EngineRequest], troubles: Troubles) -> tuple[int, int]:
     """Compare the two and check W5; says how many iterations and preemptions there were."""
     expected, log = serve_by_token(engine, requests, troubles)
     served = serve(engine, requests, troubles)
@@ -103,7 +105,7 @@ def small_worlds(counts: range) -> int:
     for count in counts:
         for shapes in itertools.product(itertools.product((1, 3), (1, 4)), repeat=count):
             for gap_ps, crash_ps in itertools.product((0, 17), (None, 40)):
-                requests = [Asked(at * gap_ps, prompt, output) for at, (prompt, output) in enumerate(shapes)]
+                requests = [EngineRequest(at * gap_ps, prompt, output) for at, (prompt, output) in enumerate(shapes)]
                 for engine in engines:
                     hold_equal(engine, requests, Troubles((), crash_ps))
                     worlds += 1
@@ -122,7 +124,7 @@ def test_w6_small_worlds() -> None:
 def test_many_decode_steps_are_one_event() -> None:
     """A million tokens of one request in the time of a few events; the closed form to the picosecond."""
     engine = Engine(StepTime(Curve(((1, 1_000),)), Curve(((0, 0), (1, 10))), 7), 2_000_000)
-    served = serve(engine, [Asked(5, 10, 1_000_001)])
+    served = serve(engine, [EngineRequest(5, 10, 1_000_001)])
     steps = 1_000_000
     assert served.answers[0].first_ps == 5 + 1_000 + 100
     assert served.answers[0].ended_ps == 1_105 + steps * (1_000 + 7 * 11) + 7 * steps * (steps - 1) // 2
@@ -167,14 +169,14 @@ TEN_PS = StepTime(Curve(((1, 10),)), Curve(((0, 0),)))
 @pytest.mark.parametrize(
     ("requests", "troubles", "outcome", "ended_ps"),
     [
-        ([Asked(0, 1, 5, 20)], Troubles(), "expired", 20),
-        ([Asked(0, 1, 5, 50)], Troubles(), "finished", 50),
-        ([Asked(0, 1, 5)], Troubles(crash_ps=50), "finished", 50),
-        ([Asked(0, 1, 5)], Troubles(crash_ps=49), "lost", 49),
-        ([Asked(7, 1, 1)], Troubles(drain_ps=7), "finished", 17),
-        ([Asked(8, 1, 1)], Troubles(drain_ps=7), "refused", 8),
-        ([Asked(0, 1, 5)], Troubles((Hang(20, 4),)), "finished", 54),
-        ([Asked(0, 1, 100), Asked(25, 1, 1, 40)], Troubles(), "expired", 40),
+        ([EngineRequest(0, 1, 5, 20)], Troubles(), "expired", 20),
+        ([EngineRequest(0, 1, 5, 50)], Troubles(), "finished", 50),
+        ([EngineRequest(0, 1, 5)], Troubles(crash_ps=50), "finished", 50),
+        ([EngineRequest(0, 1, 5)], Troubles(crash_ps=49), "lost", 49),
+        ([EngineRequest(7, 1, 1)], Troubles(drain_ps=7), "finished", 17),
+        ([EngineRequest(8, 1, 1)], Troubles(drain_ps=7), "refused", 8),
+        ([EngineRequest(0, 1, 5)], Troubles((Hang(20, 4),)), "finished", 54),
+        ([EngineRequest(0, 1, 100), EngineRequest(25, 1, 1, 40)], Troubles(), "expired", 40),
     ],
     ids=[
         "expiry at a boundary",
@@ -187,7 +189,7 @@ TEN_PS = StepTime(Curve(((1, 10),)), Curve(((0, 0),)))
         "expiry in a full queue",
     ],
 )
-def test_what_happens_at_one_instant(requests: list[Asked], troubles: Troubles, outcome: str, ended_ps: int) -> None:
+def test_what_happens_at_one_instant(requests: list[EngineRequest], troubles: Troubles, outcome: str, ended_ps: int) -> None:
     engine = Engine(TEN_PS, 1_000, max_num_seqs=1)
     hold_equal(engine, requests, troubles)
     answer = serve(engine, requests, troubles).answers[-1]

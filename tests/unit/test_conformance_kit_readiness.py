@@ -1,9 +1,15 @@
-"""The kit's line of readiness is left out where replicas cannot say that they take no requests."""
+"""The kit's line of readiness is skipped, and said so, where replicas cannot say that they take no requests."""
 
 from types import SimpleNamespace
+from typing import Any
 
+import pytest
+
+from rankcore.testing.conformance.contract import Line, NotTriedError, Seat
 from rankcore.testing.conformance.executor_lines import a_replica_that_takes_no_requests_is_told_and_lives_on
 
 
 def test_a_bench_whose_replicas_cannot_tell_is_not_asked() -> None:
-    a_replica_that_takes_no_requests_is_told_and_lives_on(SimpleNamespace(bench=object()))  # type: ignore[arg-type]
+    bench: Any = SimpleNamespace(open=lambda epoch: None)
+    with pytest.raises(NotTriedError, match="the bench has no `take_requests`"):
+        a_replica_that_takes_no_requests_is_told_and_lives_on(Seat(bench, next(iter(Line))))

@@ -14,7 +14,7 @@ from rankcore.gang import (
     LeaseLapsed,
     Left,
     Park,
-    Refusal,
+    RefusalReason,
     Refuse,
     Restart,
     step,
@@ -52,7 +52,7 @@ def test_a_full_gang_starts_at_once_and_more_are_parked_without_a_restart() -> N
 def test_the_spare_that_waits_longest_takes_exactly_the_lost_rank(end: Event) -> None:
     gang, commands = told(running(2, 3, "abcde"), end)
     assert commands == [Restart("b"), Restart("c")]
-    assert told(gang, *joins("a"))[1] == [Refuse("a", Refusal.LAPSED)]
+    assert told(gang, *joins("a"))[1] == [Refuse("a", RefusalReason.LAPSED)]
     gang, commands = told(gang, *joins("cb"))
     assert commands == [Admit("d", 0, 3, 2), Admit("b", 1, 3, 2), Admit("c", 2, 3, 2)]
 
@@ -100,31 +100,31 @@ def test_a_coordinator_that_was_there_before_gives_no_rank_away_while_a_survivor
 def test_too_few_agents_are_refused_in_the_end_and_so_is_who_comes_later() -> None:
     gang, commands = told(Gang(3, 3), *joins("a"), ClockAdvanced(600), *joins("b"))
     detail = "1 agents are there after 600 s, expected 3"
-    assert commands == [Park("a"), Refuse("a", Refusal.TIMED_OUT, detail), Refuse("b", Refusal.TIMED_OUT)]
+    assert commands == [Park("a"), Refuse("a", RefusalReason.TIMED_OUT, detail), Refuse("b", RefusalReason.TIMED_OUT)]
     assert told(gang, ClockAdvanced(5), ClockAdvanced(700), CloseRequested())[1] == []
 
 
 def test_a_time_out_is_told_to_those_who_are_out_as_well() -> None:
     gang, commands = told(running(2, 2, "ab"), Left("a"), ClockAdvanced(700))
     assert commands[0] == Restart("b")
-    assert [each.reason for each in commands[1:] if isinstance(each, Refuse)] == [Refusal.TIMED_OUT]
-    assert told(gang, *joins("b"))[1] == [Refuse("b", Refusal.TIMED_OUT)]
+    assert [each.reason for each in commands[1:] if isinstance(each, Refuse)] == [RefusalReason.TIMED_OUT]
+    assert told(gang, *joins("b"))[1] == [Refuse("b", RefusalReason.TIMED_OUT)]
 
 
 def test_a_job_that_is_done_is_told_to_all_and_restarts_nobody() -> None:
     gang, commands = told(running(2, 2, "abs"), CloseRequested())
-    assert commands == [Refuse(each, Refusal.DONE) for each in "abs"]
+    assert commands == [Refuse(each, RefusalReason.DONE) for each in "abs"]
     assert told(gang, Left("a"))[1] == []
-    assert told(gang, *joins("n"))[1] == [Refuse("n", Refusal.DONE)]
+    assert told(gang, *joins("n"))[1] == [Refuse("n", RefusalReason.DONE)]
 
 
 def test_who_does_not_fit_is_refused_and_the_gang_runs_on() -> None:
     gang, _ = told(Gang(1, 3), Joined("a", "node-a", nproc=8), Joined("b", "node-b"), ClockAdvanced(15))
     assert gang.nproc == 8
     for other, reason, detail in [
-        (Joined("c", "node-c", nproc=4), Refusal.OTHER_NPROC, "nproc is 4, expected 8"),
-        (Joined("c", "node-c", nproc=8, max_size=2), Refusal.OTHER_MAX, "MAX is 2, expected 3"),
-        (Joined("c", "node-a", nproc=8, max_size=3), Refusal.SAME_NODE, "node node-a has 1 already, expected no more"),
+        (Joined("c", "node-c", nproc=4), RefusalReason.OTHER_NPROC, "nproc is 4, expected 8"),
+        (Joined("c", "node-c", nproc=8, max_size=2), RefusalReason.OTHER_MAX, "MAX is 2, expected 3"),
+        (Joined("c", "node-a", nproc=8, max_size=3), RefusalReason.SAME_NODE, "node node-a has 1 already, expected no more"),
     ]:
         assert step(gang, other) == (gang, (Refuse("c", reason, detail),))
     two = Gang(2, 2, agents_per_node=2)
@@ -133,7 +133,7 @@ def test_who_does_not_fit_is_refused_and_the_gang_runs_on() -> None:
 
 def test_a_crashed_agents_node_has_room_for_another_only_once_it_is_known_to_be_gone() -> None:
     gang, again = running(2, 2, "ab"), Joined("a2", "node-a")
-    assert told(gang, again)[1][0] == Refuse("a2", Refusal.SAME_NODE, "node node-a has 1 already, expected no more")
+    assert told(gang, again)[1][0] == Refuse("a2", RefusalReason.SAME_NODE, "node node-a has 1 already, expected no more")
     assert ranks(told(gang, LeaseLapsed("a"), again, *joins("b"))[0]) == {"a2": 0, "b": 1}
 
 
@@ -142,13 +142,13 @@ def test_newcomers_that_do_not_go_with_a_survivor_have_to_go_for_it() -> None:
     survivor = Joined("b", "node-b", Believed(0, 7), nproc=8)
     gang, commands = told(Gang(2, 2, restarted=True), *first, survivor)
     assert [(each.member, each.reason) for each in commands if isinstance(each, Refuse)] == [
-        ("m", Refusal.SAME_NODE),
-        ("n", Refusal.OTHER_NPROC),
-        ("o", Refusal.OTHER_NPROC),
+        ("m", RefusalReason.SAME_NODE),
+        ("n", RefusalReason.OTHER_NPROC),
+        ("o", RefusalReason.OTHER_NPROC),
     ]
     assert commands[-1] == Park("b")
     other = Joined("c", "node-c", Believed(1, 7), nproc=4)
-    assert told(gang, other)[1] == [Refuse("c", Refusal.OTHER_NPROC, "nproc is 4, expected 8")]
+    assert told(gang, other)[1] == [Refuse("c", RefusalReason.OTHER_NPROC, "nproc is 4, expected 8")]
 
 
 def test_a_round_waits_for_the_lost_node_only_where_no_spare_is_parked() -> None:

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from rankcore.frozen import PMap
-from rankcore.gang import Admit, ClockAdvanced, Command, Event, Gang, Joined, Left, Refusal, Refuse, Restart, step
+from rankcore.gang import Admit, ClockAdvanced, Command, Event, Gang, Joined, Left, RefusalReason, Refuse, Restart, step
 from rankcore.gang.invariants import check, check_step
 from rankcore.gang.state import Waiting
 from rankcore.ranks import RankTable
@@ -87,5 +87,5 @@ def test_a_step_that_takes_a_seat_or_restarts_for_nothing_is_told() -> None:
     assert rules((whole, ClockAdvanced(1), seated("ab"), ())) == {"TR1"}
     assert rules((whole, ClockAdvanced(1), replace(whole, opened_s=0.0, lost=some("a")), ())) == {"TR1", "TR8"}
     assert rules((whole, Joined("d", "node-d"), seated("abc", "d"), (Restart("a"),))) == {"TR6"}
-    late = (Refuse("b", Refusal.TIMED_OUT), Refuse("c", Refusal.TIMED_OUT))
-    assert rules((ROUND, ClockAdvanced(900), replace(ROUND, closed=Refusal.TIMED_OUT), late)) == {"TR7"}
+    late = (Refuse("b", RefusalReason.TIMED_OUT), Refuse("c", RefusalReason.TIMED_OUT))
+    assert rules((ROUND, ClockAdvanced(900), replace(ROUND, closed=RefusalReason.TIMED_OUT), late)) == {"TR7"}

@@ -28,7 +28,7 @@ from executors.simulator.engines.spec import Engine
 
 
 @attrs.frozen
-class Asked:
+class EngineRequest:
     """A request as it comes: its prompt and output in tokens, and when its caller gives up (at the end of an iteration)."""
 
     arrived_ps: int
@@ -93,7 +93,7 @@ class Served:
 
 @attrs.define(eq=False)
 class _Sequence:
-    asked: Asked
+    asked: EngineRequest
     answer: Answered
     computed: int = 0
     held: int = 0
@@ -108,13 +108,13 @@ class _Sequence:
         return self.answer.tokens > 0 and self.known - self.computed == 1
 
 
-def serve(engine: Engine, requests: Sequence[Asked], troubles: Troubles = Troubles()) -> Served:
+def serve(engine: Engine, requests: Sequence[EngineRequest], troubles: Troubles = Troubles()) -> Served:
     """Serve requests, in the order of their arrival, by one replica from 0 on until none is left."""
     return _Replica(engine, requests, troubles).run()
 
 
 class _Replica:
-    def __init__(self, engine: Engine, requests: Sequence[Asked], troubles: Troubles) -> None:
+    def __init__(self, engine: Engine, requests: Sequence[EngineRequest], troubles: Troubles) -> None:
         self.engine, self.requests, self.troubles = engine, requests, troubles
         self.served = Served([Answered() for _ in requests])
         self.waiting: deque[_Sequence] = deque()
