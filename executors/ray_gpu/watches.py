@@ -116,7 +116,7 @@ class Watches:
         self._callers: defaultdict[str, set[tuple[_Process, str]]] = defaultdict(set)  # by the deployment's id
         self._demands = Demands()
         self._told_at: dict[str, float] = {}
-        self._numbers = itertools.count(1)
+        self._numbers = itertools.count(epoch * 2**32 + 1)  # what a controller before was told answers nobody here
         self._inquiring: dict[int, _Inquiring] = {}
 
     @property
@@ -170,13 +170,15 @@ class Watches:
             each.changed.set()
         if asked:
             self._inquiring[number] = inquiring
-            with suppress(TimeoutError):
-                async with asyncio.timeout(INQUIRE_S):
-                    await inquiring.complete.wait()
-            del self._inquiring[number]
-        for each, _ in asked:  # who has not been asked yet is not to end calls later
-            for name, inquiries in tuple(each.inquiries.items()):
-                each.inquiries[name] = [inquiry for inquiry in inquiries if inquiry.number != number]
+            try:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(INQUIRE_S):
+                        await inquiring.complete.wait()
+            finally:
+                del self._inquiring[number]
+                for each, _ in asked:  # who has not been asked yet is not to end calls later
+                    for name, inquiries in tuple(each.inquiries.items()):
+                        each.inquiries[name] = [inquiry for inquiry in inquiries if inquiry.number != number]
         at = self._now()
         silent = {who for who, name in inquiring.missing if self._waits(who, name, at)}
         return {"calls": inquiring.calls, "silent": len(silent)}

@@ -5,7 +5,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from rankcore.gang.state import Gang, RefusalReason, Waiting
+from rankcore.gang.state import Gang, RefusalReason, WaitingMember
 from rankcore.gang.words import Admit, Command, Event, Joined, LeaseLapsed, Left, Refuse, Restart
 from rankcore.kernel import Violation
 
@@ -57,7 +57,7 @@ def _ranks(gang: Gang) -> dict[str, int]:
 def _closed_round(before: Gang, event: Event, after: Gang, admitted: dict[str, int]) -> Iterator[Violation]:
     held, size = _ranks(before), len(admitted)
     lost = ({*before.lost} | ({event.member} if isinstance(event, Left | LeaseLapsed) else set())) & {*held}
-    joined = [Waiting(event.member, event.node_id, None)] if isinstance(event, Joined) else []
+    joined = [WaitingMember(event.member, event.node_id, None)] if isinstance(event, Joined) else []
     gone = event.member if isinstance(event, Left | LeaseLapsed) else None
     waiting = [one for one in (*before.waiting, *joined) if one.member not in (*held, gone)]
     out = {*held} - lost - {*before.arrived} - {one.member for one in joined}
@@ -77,7 +77,7 @@ def _closed_round(before: Gang, event: Event, after: Gang, admitted: dict[str, i
 
 
 def _taken(
-    before: Gang, held: dict[str, int], lost: set[str], waiting: list[Waiting], admitted: dict[str, int], after: Gang
+    before: Gang, held: dict[str, int], lost: set[str], waiting: list[WaitingMember], admitted: dict[str, int], after: Gang
 ) -> Iterator[Violation]:
     """Who has the ranks of the lost, in a round of a gang that was seated before."""
     size, heirs = len(admitted), set[str]()

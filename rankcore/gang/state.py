@@ -36,7 +36,7 @@ class Believed(Struct, frozen=True):
     round: int
 
 
-class Waiting(Struct, frozen=True):
+class WaitingMember(Struct, frozen=True):
     """An agent without a rank, in the order of arrival."""
 
     member: str
@@ -71,7 +71,7 @@ class Gang(Struct, frozen=True):
     table: RankTable = RankTable()
     lost: PMap[str, None] = EMPTY
     arrived: PMap[str, None] = EMPTY
-    waiting: tuple[Waiting, ...] = ()
+    waiting: tuple[WaitingMember, ...] = ()
     round: int = 0
     now_s: float = 0.0
     opened_s: float | None = 0.0

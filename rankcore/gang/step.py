@@ -26,7 +26,7 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from rankcore.frozen import EMPTY, PMap
-from rankcore.gang.state import Gang, RefusalReason, Waiting
+from rankcore.gang.state import Gang, RefusalReason, WaitingMember
 from rankcore.gang.words import (
     Admit,
     ClockAdvanced,
@@ -77,7 +77,7 @@ def _joined(gang: Gang, event: Joined) -> tuple[Gang, tuple[Command, ...]]:
     if refused is not None:
         return gang, (refused,)
     gang, sent_away = _outweighed(gang, event) if is_survivor else (gang, ())
-    gang = replace(gang, waiting=(*gang.waiting, Waiting(member, event.node_id, event.believed, event.nproc)))
+    gang = replace(gang, waiting=(*gang.waiting, WaitingMember(member, event.node_id, event.believed, event.nproc)))
     restarts = ()
     if len(gang.table) < gang.max_size:
         gang, restarts = _open(gang, member)
@@ -105,7 +105,7 @@ def _outweighed(gang: Gang, survivor: Joined) -> tuple[Gang, tuple[Command, ...]
     for one in gang.waiting:
         if one.believed is None:
             alike = Joined(one.member, one.node_id, None, one.nproc)
-            told = Waiting(survivor.member, survivor.node_id, survivor.believed, survivor.nproc)
+            told = WaitingMember(survivor.member, survivor.node_id, survivor.believed, survivor.nproc)
             refused = _misfit(replace(gang, waiting=(*kept, told)), alike)
             if refused is None:
                 kept.append(one)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from rankcore.frozen import PMap
 from rankcore.gang import Admit, ClockAdvanced, Command, Event, Gang, Joined, Left, RefusalReason, Refuse, Restart, step
 from rankcore.gang.invariants import check, check_step
-from rankcore.gang.state import Waiting
+from rankcore.gang.state import WaitingMember
 from rankcore.ranks import RankTable
 
 
@@ -18,7 +18,7 @@ def seated(names: str, waiting: str = "", **others: object) -> Gang:
     for name in names:
         table, _ = table.assign(name, f"node-{name}")
     told = Gang(
-        2, 3, table=table, round=1, opened_s=None, waiting=tuple(Waiting(each, f"node-{each}", None) for each in waiting)
+        2, 3, table=table, round=1, opened_s=None, waiting=tuple(WaitingMember(each, f"node-{each}", None) for each in waiting)
     )
     return replace(told, **others)
 
@@ -48,6 +48,7 @@ def test_a_gang_that_is_wrong_is_told(rule: str, gang: Gang) -> None:
     assert not list(check(seated("abc", "d")))
 
 
+D, E = WaitingMember("d", "node-d", None), WaitingMember("e", "node-e", None)
 ROUND = seated("abc", opened_s=0.0, arrived=some("bc"), lost=some("a"))
 """Rank 0 is lost, the others have come."""
 
@@ -60,13 +61,21 @@ def closed(ranks: str, waiting: str = "") -> tuple[Gang, list[Command]]:
 @pytest.mark.parametrize(
     ("rule", "before", "after"),
     [
-        ("TR1", replace(ROUND, waiting=(Waiting("d", "node-d", None),)), closed("dcb")),
-        ("TR2", replace(ROUND, waiting=(Waiting("a2", "node-a", None), Waiting("d", "node-d", None))), closed("dbc", "a2")),
-        ("TR3", replace(ROUND, waiting=(Waiting("d", "node-d", None), Waiting("e", "node-e", None))), closed("ebc", "d")),
+        ("TR1", replace(ROUND, waiting=(D,)), closed("dcb")),
+        (
+            "TR2",
+            replace(ROUND, waiting=(WaitingMember("a2", "node-a", None), D)),
+            closed("dbc", "a2"),
+        ),
+        (
+            "TR3",
+            replace(ROUND, waiting=(D, E)),
+            closed("ebc", "d"),
+        ),
         ("TR4", seated("abc", opened_s=0.0, arrived=some("abc")), closed("ab")),
         ("TR5", seated("ab", "d", opened_s=0.0, arrived=some("ab")), closed("bad")),
-        ("TR7", replace(ROUND, arrived=some("b"), waiting=(Waiting("d", "node-d", None),)), closed("dbc")),
-        ("TR8", replace(ROUND, lost=some("a"), waiting=(Waiting("d", "node-d", None),)), closed("abc", "d")),
+        ("TR7", replace(ROUND, arrived=some("b"), waiting=(D,)), closed("dbc")),
+        ("TR8", replace(ROUND, lost=some("a"), waiting=(D,)), closed("abc", "d")),
     ],
 )
 def test_a_round_that_closes_wrong_is_told(rule: str, before: Gang, after: tuple[Gang, list[Command]]) -> None:

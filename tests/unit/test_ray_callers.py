@@ -13,10 +13,10 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[r
 
 from msgspec.structs import replace
 
-from executors.ray_gpu.errors import CallCancelledError, InvalidCallError, UnavailableError, UnknownNameError
+from executors.ray_gpu.errors import CallCancelledError, InvalidCallError, NoAnswerError, UnavailableError, UnknownNameError
 from executors.ray_gpu.messages import NEVER_SEEN, CallStatus, DeploymentNews, Endpoint, Routes
 from executors.ray_gpu.requests import caller as callers
-from executors.ray_gpu.requests import routes
+from executors.ray_gpu.requests import routes, under_way
 from executors.ray_gpu.requests.call import Answer, Call
 from executors.ray_gpu.requests.caller import CallingProcess
 from executors.ray_gpu.requests.frames import VALUE
@@ -470,3 +470,32 @@ def test_a_process_that_ends_closes_its_routers_so_that_replicas_do_not_wait_for
 def test_a_process_that_calls_nobody_ends_likewise(monkeypatch):
     monkeypatch.setattr(routes, "_loop", None)
     asyncio.run(routes.say_goodbye())
+
+
+def test_an_id_that_was_listed_names_no_call_of_a_router_that_came_later(actors):
+    async def go():
+        controller = await a_controller()
+        actors.append(ActorInMemory(controller))
+        await controller.deploy((package(),), False)
+        process = Process()
+        first = process.call()
+        await until(lambda: process.router().seen.routes != NEVER_SEEN)
+        (listed,) = (await controller.inquire_waiting((M,), None, None, None))["calls"]
+        first.cancel()
+        former = process.routers.pop(M)
+        process.process.remove(M, former)
+        former.close(UnknownNameError("the handle was shut down"))
+        second = process.call()
+        await until(lambda: process.router().seen.routes != NEVER_SEEN)
+        found = await controller.inquire_waiting((M,), listed["process"], listed["request"], "enough")
+        assert found["calls"] == []
+        assert not second.answer.done()
+
+    asyncio.run(go())
+
+
+def test_ending_a_call_whose_caller_does_not_answer_is_no_success(monkeypatch):
+    monkeypatch.setattr(under_way, "running_status", lambda _: SimpleNamespace(namespace="n", deployments={}))
+    monkeypatch.setattr(under_way, "_inquire", lambda *_: {"calls": [], "silent": 1})
+    with pytest.raises(NoAnswerError, match="try again"):
+        under_way.cancel_request(under_way._id_of(under_way.WAITS + "a/x", "p", 0))

@@ -337,3 +337,39 @@ def test_who_does_not_say_what_waits_there_is_counted_and_is_not_asked_later(mon
         speaks.task.cancel()
 
     asyncio.run(scenario())
+
+
+def test_what_a_former_controller_was_told_answers_nobody_here():
+    async def go():
+        world = World("a/x")
+        former = Watches(EPOCH - 1, world.deployments.get, world.is_gone, asyncio.get_running_loop().time)
+        process = Process(world, "p", "a/x")
+        await process.heard(1)
+        asking = asyncio.create_task(world.watches.inquire(("a/x",), "p", 7, "enough"))
+        await process.heard(2)
+        (inquiry,) = process.told[-1][2].inquiries
+        world.watches.told(next(former._numbers), "p", "a/x", [{"request": 3}])
+        assert not asking.done()
+        world.watches.told(inquiry.number, "p", "a/x", [{"request": 7}])
+        assert [each["request"] for each in (await asking)["calls"]] == [7]
+        process.task.cancel()
+
+    asyncio.run(go())
+
+
+def test_who_asks_no_more_leaves_no_order_behind():
+    async def go():
+        world = World("a/x")
+        process = Process(world, "p", "a/x")
+        await process.heard(1)
+        process.task.cancel()
+        await asyncio.sleep(0)
+        asking = asyncio.create_task(world.watches.inquire(("a/x",), None, None, "enough"))
+        await asyncio.sleep(0)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        assert not any(world.watches._processes["p"].inquiries.values())
+        assert not world.watches._inquiring
+
+    asyncio.run(go())

@@ -86,6 +86,8 @@ WATCH_S = 10.0
 METADATA_S = 10.0
 """How long is waited for what a replica says of itself, once."""
 IDLE_LOOK_S = 0.01
+_ids = itertools.count()
+"""Of all routers of the process: the id of a call that was listed never names one of a router that came later."""
 
 
 class Router:
@@ -109,7 +111,7 @@ class Router:
         self._given_up: deque[Call] = deque()
         self._shown: deque[Call] = deque()
         self._awake = False
-        self._ids = itertools.count()
+        self._ids = _ids
         self._calls: dict[RequestId, Call] = {}
         self._ways = Ways(namespace, node_id, self, self.adopted)
         self._routes: dict[str, Route] = {}

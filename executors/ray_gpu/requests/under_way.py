@@ -166,6 +166,8 @@ def cancel_request(request: str, *, reason: str = CANCELLED, namespace: str | No
     found = running_status(namespace)
     if replica_id.startswith(WAITS):
         ended = _inquire(found, (replica_id.removeprefix(WAITS),), key, call_id, reason)
+        if not ended["calls"] and ended["silent"]:
+            raise NoAnswerError("the process in which the call waits has not answered: try again")
         return None if ended["calls"] else _gone(request)
     there = {each: actor_name for _, each, actor_name in replica_actors(found.deployments.values())}
     try:
