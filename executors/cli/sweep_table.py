@@ -9,7 +9,7 @@ from rich.text import Text
 
 from executors.simulator.questions.statistics import estimate
 from executors.simulator.questions.sweeping import Sweep, depends_on_settings, is_constant
-from executors.simulator.record.flat_figures import label, number, unit
+from executors.simulator.record.flat_figures import is_percentile, label, number, unit
 from executors.simulator.residency.figures import ALL_DEPLOYMENTS
 
 SHOWN = (
@@ -28,6 +28,7 @@ SHOWN = (
     "reconfigures",
     "requests.failed",
     "requests.expired",
+    "requests.not_done",
     "requests.wait_s.p99",
     "scaling.replica_hours",
     "scaling.scale_events",
@@ -136,13 +137,15 @@ def _figures(found: Sweep, deployment: str) -> list[_Column]:
     return [
         _Column(
             label(key) + (f" [{unit(key)}]" if unit(key) else ""),
-            tuple(_mean(combination.values(deployment, key)) for combination in found.combinations),
+            tuple(_mean(key, combination.values(deployment, key)) for combination in found.combinations),
         )
         for key in keys
     ]
 
 
-def _mean(values: tuple[float | None, ...]) -> str:
+def _mean(key: str, values: tuple[float | None, ...]) -> str:
+    if is_percentile(key) and None in values:
+        return "-"  # of the runs in which it is known alone, it would be of those in which all went well
     found = estimate([value for value in values if value is not None])
     if found.mean is None:
         return "-"
