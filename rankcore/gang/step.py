@@ -101,18 +101,16 @@ def _misfit(gang: Gang, event: Joined) -> Refuse | None:
 def _outweighed(gang: Gang, survivor: Joined) -> tuple[Gang, tuple[Command, ...]]:
     """Send those without a rank away that do not go with a survivor: it was there first, though it comes later."""
     kept = [one for one in gang.waiting if one.believed is not None]
+    told = WaitingMember(survivor.member, survivor.node_id, survivor.believed, survivor.nproc)
     sent_away = []
     for one in gang.waiting:
         if one.believed is None:
-            alike = Joined(one.member, one.node_id, None, one.nproc)
-            told = WaitingMember(survivor.member, survivor.node_id, survivor.believed, survivor.nproc)
-            refused = _misfit(replace(gang, waiting=(*kept, told)), alike)
+            refused = _misfit(replace(gang, waiting=(*kept, told)), Joined(one.member, one.node_id, None, one.nproc))
             if refused is None:
                 kept.append(one)
             else:
                 sent_away.append(refused)
-    kept_ids = {one.member for one in kept}
-    return replace(gang, waiting=tuple(one for one in gang.waiting if one.member in kept_ids)), tuple(sent_away)
+    return replace(gang, waiting=tuple(one for one in gang.waiting if one in kept)), tuple(sent_away)
 
 
 def _gone(gang: Gang, member: str) -> tuple[Gang, tuple[Command, ...]]:
