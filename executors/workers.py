@@ -52,9 +52,10 @@ def in_processes(pieces: Sequence[Piece], task: Callable[[Piece], Result], jobs:
     except BrokenProcessPool:
         raise WorkersLost("a process that ran a part of the work has died; memory may have run out") from None
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
         for child in set(multiprocessing.active_children()) - others:
             child.terminate()  # what it was doing is of no use to anybody now
+        # The pool's own thread has to be over as well: at its end it closes the pipe by which the interpreter's exit would wake it.
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _feed(pool: ProcessPoolExecutor, pieces: Sequence[Piece], task: Callable[[Piece], Result], ahead: int) -> Results[Result]:

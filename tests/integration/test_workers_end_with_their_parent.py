@@ -1,15 +1,19 @@
 """Commands that work in several processes leave none of them behind, whatever ends the command itself."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from executors.workers import in_processes
 
 ROOT = Path(__file__).resolve().parents[2]
 LONG = """\
@@ -81,3 +85,14 @@ def test_workers_end_with_their_parent(tmp_path, command, name):
         finally:
             for pid in filter(stat_of, workers):
                 os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("taken", (1, 5), ids=("left early", "to the end"))
+def test_work_that_is_left_leaves_neither_a_process_nor_a_thread(taken):
+    """A pool's thread that outlives the work races with the interpreter's exit, which writes to the pipe that the thread closes."""
+    before = set(threading.enumerate())
+    work = in_processes((1, 2, 3, 4, 5), abs, jobs=2)
+    assert {next(work)[1] for _ in range(taken)} <= {1, 2, 3, 4, 5}
+    work.close()
+    assert set(threading.enumerate()) == before
+    assert multiprocessing.active_children() == []
