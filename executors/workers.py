@@ -54,7 +54,7 @@ def in_processes(pieces: Sequence[Piece], task: Callable[[Piece], Result], jobs:
     finally:
         for child in set(multiprocessing.active_children()) - others:
             child.terminate()  # what it was doing is of no use to anybody now
-        # The pool's own thread has to be over as well: at its end it closes the pipe by which the interpreter's exit would wake it.
+        # The pool's thread closes, at its end, the pipe to which the interpreter writes at its own: it ends first.
         pool.shutdown(wait=True, cancel_futures=True)
 
 

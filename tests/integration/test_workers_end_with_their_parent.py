@@ -87,9 +87,9 @@ def test_workers_end_with_their_parent(tmp_path, command, name):
                 os.kill(pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("taken", (1, 5), ids=("left early", "to the end"))
+@pytest.mark.parametrize("taken", [1, 5], ids=["left early", "to the end"])
 def test_work_that_is_left_leaves_neither_a_process_nor_a_thread(taken):
-    """A pool's thread that outlives the work races with the interpreter's exit, which writes to the pipe that the thread closes."""
+    """A thread of the pool that outlives the work closes the pipe to which the interpreter writes at its exit."""
     before = set(threading.enumerate())
     work = in_processes((1, 2, 3, 4, 5), abs, jobs=2)
     assert {next(work)[1] for _ in range(taken)} <= {1, 2, 3, 4, 5}
