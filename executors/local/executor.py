@@ -9,9 +9,10 @@ from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
+from executors.lines import ASK_HEALTH, ASK_READY, WELL
 from executors.local.fence import Fence, FenceError
 from executors.local.places import sweep
-from executors.local.process import ASK_HEALTH, ASK_READY, WELL, Process, found, spawn
+from executors.local.process import Process, found, spawn
 from rankcore import DeploymentSpec
 from rankcore.codec import from_json, to_json
 from rankcore.commands import (

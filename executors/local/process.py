@@ -10,18 +10,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from executors.lines import Lines
 from executors.local.places import LOG, Address, survivors
 from rankcore.codec import to_json
 from rankcore.commands import StartReplica
 from rankcore.events import ReplicaStartFailed
 
-READ_BYTES = 65_536
-ASK_HEALTH, WELL, ASK_READY = "health", "well", "ready"
-"""Lines that are neither commands nor events: how are you, that all is well, and whether it takes requests; the last with the
-seconds that user code has to say so."""
 
-
-class Process:
+class Process(Lines):
     """Its end is known for certain: a pidfd names this very process, whoever started it.
 
     Attributes:
@@ -34,6 +30,7 @@ class Process:
     """
 
     def __init__(self, address: Address, connection: socket.socket, child: subprocess.Popen[bytes] | None = None) -> None:
+        super().__init__(connection)
         self.address = address
         self.told_to_end = False
         self.failure: ReplicaStartFailed | None = None
@@ -43,35 +40,7 @@ class Process:
         self._pidfd = os.pidfd_open(address.pid)
         self._end = select.poll()
         self._end.register(self._pidfd, select.POLLIN)
-        self._connection = connection
         self._child = child
-        self._outbox = self._inbox = b""
-        connection.setblocking(False)
-
-    def send(self, line: str) -> None:
-        """Say something, now or as soon as it reads."""
-        self._outbox += line.encode() + b"\n"
-        self.flush()
-
-    def flush(self) -> None:
-        """Say what could not be said before."""
-        try:
-            while self._outbox:
-                self._outbox = self._outbox[self._connection.send(self._outbox) :]
-        except BlockingIOError:
-            pass
-        except OSError:  # it is gone, or about to be
-            self._outbox = b""
-
-    def hear(self) -> list[str]:
-        """The lines that have come in."""
-        try:
-            while data := self._connection.recv(READ_BYTES):
-                self._inbox += data
-        except OSError:  # nothing more for now, or for ever
-            pass
-        *lines, self._inbox = self._inbox.split(b"\n")
-        return [line.decode(errors="replace") for line in lines]
 
     def has_ended(self) -> bool:
         """Whether the process is gone."""
@@ -84,11 +53,11 @@ class Process:
 
     def files(self) -> tuple[int, int]:
         """What becomes readable when there is something to hear, or when it has ended."""
-        return self._connection.fileno(), self._pidfd
+        return self.fileno(), self._pidfd
 
     def close(self) -> str:
         """Let go of it; returns how it ended, where it has and was a child."""
-        self._connection.close()
+        self.hang_up()
         os.close(self._pidfd)
         if self._child is None:
             return "it has ended"

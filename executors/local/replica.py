@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
+from executors.lines import ASK_HEALTH, ASK_READY, WELL
 from executors.local.places import Address, newest_epoch
-from executors.local.process import ASK_HEALTH, ASK_READY, WELL
 from executors.local.user import LocalUser
 from executors.private_folder import bound, check_peer
 from executors.ray_gpu.messages import Ranks

@@ -1,0 +1,293 @@
+"""Calls that may take long, made by a thread of their own, in the order in which they were asked for: `execute` never waits.
+
+**What it must not get wrong.** `sbatch` that is cut off leaves open whether there is a job. A second one at once could start a
+replica twice (its birth record would end one of them, a node's room would be gone for a while). So:
+
+1. A submission has a token from the first try on, and every try has the same one.
+2. After a try whose outcome is unknown, Slurm is listed. A job with the token is the one.
+3. Only after `LISTED_WITHOUT` lists that do not have it is it tried again.
+
+**Why it ends.** Each errand is done, refused, or put back when Slurm is away; nothing is put back more than once per list, so
+that a Slurm that is away costs one call in `poll_s`. Whoever was replaced finds out at the fence, and does nothing more.
+"""
+
+import json
+import queue
+import secrets
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeAlias
+
+import attrs
+
+from executors.local.fence import Fence, FenceError, ReplacedError
+from executors.slurm import scheduler
+from executors.slurm.folder import AT, ENDED, START, claim, renewed_at_ns, serial_of
+from executors.slurm.options import SlurmError, SlurmOptions
+from executors.slurm.scheduler import Comment, Job, NodeSeen, SlurmAwayError
+from executors.slurm.standing import Standing, standing
+from executors.whole_files import write_whole
+from rankcore.codec import to_json
+from rankcore.commands import StartReplica
+from rankcore.values import ReplicaId
+
+LISTED_WITHOUT = 2
+WAITING_MAX = 65_536
+DIAL_S = 3.0
+
+
+@attrs.frozen
+class Submit:
+    """Have a replica's job run."""
+
+    start: StartReplica
+    token: str
+
+
+@attrs.frozen
+class EndJob:
+    """End a replica's job and its processes."""
+
+    replica_id: ReplicaId
+    token: str
+
+
+@attrs.frozen
+class Claim:
+    """Make sure that a replica is never born, if it was not."""
+
+    replica_id: ReplicaId
+
+
+@attrs.frozen
+class Dial:
+    """Connect to a replica that may be up by now."""
+
+    replica_id: ReplicaId
+
+
+@attrs.frozen
+class Refused:
+    """There is no job, and will be none; `lived`: the id has had its life."""
+
+    replica_id: ReplicaId
+    reason: str
+    lived: bool = False
+
+
+@attrs.frozen
+class Claimed:
+    """What a claim found."""
+
+    replica_id: ReplicaId
+    was_born: bool
+
+
+@attrs.frozen
+class Connected:
+    """A replica has taken a connection; None: it did not yet."""
+
+    replica_id: ReplicaId
+    connection: socket.socket | None
+
+
+@attrs.frozen
+class Listed:
+    """What Slurm has listed, and of those who are not plainly well: when they last renewed their lease.
+
+    Attributes:
+        unsure: Tokens of submissions whose outcome is not known.
+        renewed: By replica; None: never born.
+    """
+
+    jobs: Mapping[str, Job]
+    nodes: Mapping[str, NodeSeen]
+    unsure: frozenset[str]
+    renewed: Mapping[ReplicaId, int | None]
+
+
+Errand: TypeAlias = Submit | EndJob | Claim | Dial
+Outcome: TypeAlias = Refused | Claimed | Connected | Listed
+
+
+class Errands:
+    """The thread.
+
+    Args:
+        folder: See `folder`.
+        application: MODULE:APP.
+        name: Of all jobs of this deployment.
+        fence: The right to act.
+        options: Of the user.
+
+    Attributes:
+        watched: Which token each replica has that is of interest; replaced whole by the executor.
+    """
+
+    def __init__(self, folder: Path, application: str, name: str, fence: Fence, options: SlurmOptions) -> None:
+        self._folder, self._application, self._name = folder, application, name
+        self._fence, self._options = fence, options
+        self.watched: Mapping[ReplicaId, str] = {}
+        self._todo: queue.Queue[Errand | None] = queue.Queue(WAITING_MAX)
+        self._put_back: list[Errand] = []
+        self._unsure: dict[str, int] = {}
+        self._job_ids: dict[str, str] = {}
+        self._done: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+        self._bell, self._ringer = socket.socketpair()
+        self._bell.setblocking(False)
+        self._ringer.setblocking(False)
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._run, name="slurm", daemon=True)
+
+    def begin(self, jobs: Mapping[str, Job]) -> None:
+        """Go to work, with what a first list has shown."""
+        self._job_ids.update((token, job.job_id) for token, job in jobs.items())
+        self._thread.start()
+
+    def ask(self, errand: Errand) -> None:
+        """Have something done."""
+        self._todo.put(errand)
+
+    def outcomes(self) -> list[Outcome]:
+        """What has come of errands since."""
+        with suppress(BlockingIOError):
+            while self._bell.recv(4096):
+                pass
+        found = []
+        with suppress(queue.Empty):
+            while True:
+                found.append(self._done.get_nowait())
+        return found
+
+    def fileno(self) -> int:
+        """What becomes readable when there are outcomes."""
+        return self._bell.fileno()
+
+    def close(self) -> None:
+        """Make no more calls. One that is under way is not waited for."""
+        self._is_closed = True
+        self._todo.put(None)
+        for outcome in self.outcomes():
+            if isinstance(outcome, Connected) and outcome.connection is not None:
+                outcome.connection.close()
+
+    # -- in the thread
+
+    def _run(self) -> None:
+        list_at = time.monotonic()
+        while not self._is_closed:
+            try:
+                errand = self._todo.get(timeout=max(0.0, list_at - time.monotonic()))
+            except queue.Empty:
+                list_at = time.monotonic() + self._options.poll_s
+                self._list()
+                continue
+            if errand is not None:
+                self._do(errand)
+
+    def _do(self, errand: Errand) -> None:
+        try:
+            match errand:
+                case Submit():
+                    self._submit(errand)
+                case EndJob():
+                    self._end(errand)
+                case Claim():
+                    with self._fence.upheld():
+                        self._tell(Claimed(errand.replica_id, was_born=not claim(self._folder, serial_of(errand.replica_id))))
+                case Dial():
+                    self._tell(Connected(errand.replica_id, self._dial(serial_of(errand.replica_id))))
+        except ReplacedError:
+            self._is_closed = True
+        except (FenceError, SlurmAwayError, OSError):
+            self._put_back.append(errand)
+
+    def _submit(self, errand: Submit) -> None:
+        serial = serial_of(errand.start.replica_id)
+        if errand.token in self._job_ids:
+            return
+        if errand.token in self._unsure:  # 3
+            if self._unsure[errand.token] < LISTED_WITHOUT:
+                self._put_back.append(errand)
+                return
+            del self._unsure[errand.token]
+        if renewed_at_ns(self._folder, serial) is not None:
+            self._tell(Refused(errand.start.replica_id, "it has ended", lived=True))
+            return
+        said = {
+            "start": to_json(errand.start),
+            "application": self._application,
+            "token": errand.token,
+            "host": socket.gethostname(),
+            "lease_s": self._options.lease_s,
+        }
+        comment = Comment(errand.start.replica_id, errand.start.epoch, errand.token)
+        # -P: a folder `executors` where this is run is not taken for ours.
+        command = (sys.executable, "-P", "-m", "executors.slurm.replica", str(self._folder), serial)
+        log = str(self._folder / "log")
+        try:
+            with self._fence.upheld():
+                write_whole(self._folder / START / serial, json.dumps(said))
+                job_id = scheduler.submit(self._options, self._name, comment, command, log, errand.start.node_id)
+        except SlurmAwayError:
+            self._unsure[errand.token] = 0  # 2
+            raise
+        except SlurmError as error:
+            self._tell(Refused(errand.start.replica_id, str(error)))
+        else:
+            self._job_ids[errand.token] = job_id
+
+    def _end(self, errand: EndJob) -> None:
+        with self._fence.upheld():
+            (self._folder / ENDED / serial_of(errand.replica_id)).touch()
+            if job_id := self._job_ids.get(errand.token):
+                scheduler.end(job_id)
+        if not job_id and errand.token in self._unsure:
+            self._put_back.append(errand)
+
+    def _dial(self, serial: str) -> socket.socket | None:
+        try:
+            host, port, _ = (self._folder / AT / serial).read_text().split()
+            token = json.loads((self._folder / START / serial).read_bytes())["token"]
+            connection = socket.create_connection((host, int(port)), DIAL_S)
+            connection.sendall(f"{token}\n".encode())
+        except (OSError, ValueError):
+            return None
+        return connection
+
+    def _list(self) -> None:
+        try:
+            jobs, nodes = scheduler.jobs(self._name), scheduler.nodes(self._options.partition)
+            watched = dict(self.watched)
+            doubtful = [each for each, token in watched.items() if standing(jobs.get(token), nodes) in _TO_LOOK_AT]
+            renewed = {each: renewed_at_ns(self._folder, serial_of(each)) for each in doubtful}
+        except (SlurmError, OSError):
+            return  # nothing is told while it is away
+        for token in tuple(self._unsure):
+            if token in jobs:
+                del self._unsure[token]
+            else:
+                self._unsure[token] += 1
+        self._job_ids.update((token, job.job_id) for token, job in jobs.items())
+        self._tell(Listed(jobs, nodes, frozenset(self._unsure), renewed))
+        again, self._put_back = self._put_back, []
+        for errand in again:
+            self._do(errand)
+
+    def _tell(self, outcome: Outcome) -> None:
+        self._done.put(outcome)
+        with suppress(BlockingIOError, OSError):  # it rings already
+            self._ringer.send(b"!")
+
+
+_TO_LOOK_AT = (Standing.OVER, Standing.DOUBTFUL, Standing.UNKNOWN)
+
+
+def new_token() -> str:
+    """What tells a submission from all others, of whatever number."""
+    return secrets.token_hex(8)

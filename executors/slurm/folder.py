@@ -1,0 +1,61 @@
+"""The folder of a deployment on Slurm: where controllers, jobs and their replicas meet, on a file system that all nodes share.
+
+epoch            of the newest controller: the fence, as `executors.local.fence` has it
+start/<serial>   what a replica is started with, and the token that both ends of a connection know
+born/<serial>    a life has begun, or never will: made once, by replica or controller (`claim`), and touched as a lease
+ended/<serial>   an order to end, for a replica that nothing else reaches
+at/<serial>      where a replica listens
+
+**The races.** What Slurm says of a job is not what there is. Measured with Slurm 22.05: a job that was acknowledged is unknown
+after a crash of its controller, and its number belongs to another; one with `--no-requeue` is run a second time; one is in
+NODE_FAIL and its process lives. So the identity of a job is its token, never its number, and an end is told only
+
+1. where Slurm says that the job is over, on a node that answers: `standing`. Then its processes are gone.
+2. where no process can ever be: the controller has made `born/<serial>` itself, and who finds it there ends (`claim`). A job
+   that is still pending, or comes back from the dead, exits with status 0 before any user code.
+3. where the lease has run out. A replica touches `born/<serial>` whenever it has read the fence, and ends itself when it could
+   not for `lease_s` on its own monotonic clock, also when the read hangs. The controller sees the file's time change, on its
+   own clock, and waits for `lease_s` and `MARGIN_S` more: no two clocks are compared.
+
+A controller that was replaced starts and ends nobody: `sbatch` and `scancel` run inside `Fence.upheld`. A job that it had
+submitted before the fence rose reads the epoch at its birth, and exits. What is not covered: a whole process that is stopped
+(SIGSTOP) does not end itself, and may run for a moment when it goes on.
+"""
+
+import os
+from pathlib import Path
+
+from rankcore.values import ReplicaId
+
+MARGIN_S = 5.0
+NOTICE = "notice"
+"""A line that is neither command nor event: Slurm has sent SIGTERM, and will end this job."""
+START, BORN, ENDED, AT = "start", "born", "ended", "at"
+
+
+def prepare(folder: Path) -> None:
+    """Make what is not there."""
+    for name in (START, BORN, ENDED, AT):
+        (folder / name).mkdir(mode=0o700, exist_ok=True)
+
+
+def serial_of(replica_id: ReplicaId) -> str:
+    """What files of a replica are named by; the deployment's name is not repeated."""
+    return replica_id.rpartition("#")[2]
+
+
+def claim(folder: Path, serial: str) -> bool:
+    """Take the one life of a replica id; False: it was taken before."""
+    try:
+        os.close(os.open(folder / BORN / serial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        return False
+    return True
+
+
+def renewed_at_ns(folder: Path, serial: str) -> int | None:
+    """When a replica last renewed its lease, by the file system's clock; None: it was never born."""
+    try:
+        return (folder / BORN / serial).stat().st_mtime_ns
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,115 @@
+"""The calls to Slurm: submit, list, cancel, and what nodes there are. Each waits for its answer."""
+
+import subprocess
+from collections.abc import Sequence
+
+import attrs
+import msgspec
+
+from executors.slurm.options import SlurmError, SlurmOptions
+
+CALL_S = 30.0
+UNSURE = ("Unable to contact", "timed out", "Zero Bytes", "Connection refused", "Transport endpoint", "error receiving")
+"""What Slurm's programs say when they do not know whether a request was carried out."""
+
+
+class SlurmAwayError(SlurmError):
+    """Slurm's controller has not answered. Whether it did what it was asked for is unknown."""
+
+
+class Comment(msgspec.Struct, frozen=True):
+    """What a job says about itself: the only thing that outlives Slurm's job numbers."""
+
+    replica: str
+    epoch: int
+    token: str
+
+
+@attrs.frozen
+class Job:
+    """One job as Slurm lists it."""
+
+    job_id: str
+    state: str
+    node_id: str
+    reason: str
+    comment: Comment
+
+
+@attrs.frozen
+class NodeSeen:
+    """One node as Slurm lists it: its state without and with what is appended to it, and its processors."""
+
+    state: str
+    is_responding: bool
+    cpus: int
+    reason: str
+
+
+def submit(options: SlurmOptions, name: str, comment: Comment, command: Sequence[str], log: str, node_id: str | None) -> str:
+    """Submit a job; returns its number.
+
+    Raises:
+        SlurmAwayError: Whether there is a job now is unknown.
+        SlurmError: There is none, and Slurm says why.
+    """
+    said = msgspec.json.encode(comment).decode()
+    fixed = ["--parsable", "--no-requeue", "--nodes=1", "--ntasks=1", "--open-mode=append", f"--output={log}", "--export=ALL"]
+    where = [] if node_id is None else [f"--nodelist={node_id}"]
+    script = "#!/bin/sh\nexec " + " ".join(_quoted(each) for each in command) + "\n"
+    answer = _call("sbatch", *fixed, f"--job-name={name}", f"--comment={said}", *options.arguments(), *where, given=script)
+    return answer.strip().partition(";")[0]
+
+
+def jobs(name: str) -> dict[str, Job]:
+    """All jobs of a name that Slurm remembers, by token."""
+    answer = _call("squeue", "--noheader", f"--name={name}", "--states=all", "--format=%i|%T|%N|%r|%k")
+    found = {}
+    for line in answer.splitlines():
+        job_id, state, node_id, reason, said = line.split("|", 4)
+        try:
+            comment = msgspec.json.decode(said, type=Comment)
+        except msgspec.DecodeError:
+            continue  # somebody else's, of the same name
+        found[comment.token] = Job(job_id, state, node_id, reason, comment)
+    return found
+
+
+def nodes(partition: str) -> dict[str, NodeSeen]:
+    """The nodes that jobs may come to, by name."""
+    where = [f"--partition={partition}"] if partition else []
+    answer = _call("sinfo", "--noheader", "--Node", *where, "--format=%N|%T|%c|%E")
+    found = {}
+    for line in answer.splitlines():
+        name, state, cpus, reason = line.split("|", 3)
+        bare = state.rstrip("*~#!%$@^-+")
+        found[name] = NodeSeen(bare, "*" not in state and bare not in ("down", "unknown"), int(cpus), reason)
+    return found
+
+
+def end(job_id: str) -> None:
+    """End a job's processes at once, and the job with them; one that is over is none."""
+    for how in (("--signal=KILL", "--full"), ()):
+        try:
+            _call("scancel", "--quiet", *how, job_id)
+        except SlurmAwayError:
+            raise
+        except SlurmError:
+            pass  # it is over, or has not begun: then the second call is what ends it
+
+
+def _call(*call: str, given: str = "") -> str:
+    try:
+        done = subprocess.run(call, input=given, capture_output=True, text=True, timeout=CALL_S)
+    except subprocess.TimeoutExpired:
+        raise SlurmAwayError(f"{call[0]} has not answered within {CALL_S:g} s") from None
+    except OSError as error:
+        raise SlurmAwayError(f"{call[0]} cannot be run: {error}") from None
+    if done.returncode == 0:
+        return done.stdout
+    said = " ".join(done.stderr.split()) or f"exit status {done.returncode}"
+    raise (SlurmAwayError if any(each in said for each in UNSURE) else SlurmError)(said)
+
+
+def _quoted(word: str) -> str:
+    return "'" + word.replace("'", "'\\''") + "'"
