@@ -4,7 +4,8 @@ python docs/make_promises.py           write the page
 python docs/make_promises.py --check   say whether it is current (exit status 1 if not)
 
 A promise is a row `| R6 | sentence | ...` of a table in docs/. Everything else is found where the promise is named: the rule in
-the modules of rankcore/ (those of W in executors/), the checks in its invariants and checkers, the tests in tests/, the mutants in mutants/catalogue/.
+the modules of rankcore/ (of W: of executors/), the checks in its invariants and checkers, the tests in tests/, the mutants in
+mutants/catalogue/.
 """
 
 import re
@@ -46,7 +47,8 @@ TEXT = """\
 Every promise of rankcore on one page: {count} of them. Written by `make docs` from the tables of the pages that are linked; a
 test checks that it is current, that no letter and number is used twice, and that each promise has a rule and a test.
 
-- **rule**: the modules of `rankcore/`, or of `executors/` for W, that keep it: those that its table names, then those that name it themselves.
+- **rule**: the modules of `rankcore/` (of W: of `executors/`) that keep it: those that its table names, then those that name it
+  themselves.
 - **checked by**: the invariants and checkers that look at it after every step, in tests, the simulator and `rankcore check`.
 - **tests**: the files that name it, those first that name it most.
 - **mutants**: the bugs planted in its rule; which layer of tests catches each stands in

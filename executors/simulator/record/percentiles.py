@@ -99,9 +99,9 @@ def quantile(ordered: Sequence[float], share: float) -> float | None:
 
 
 def shown(values: Percentiles, name: str, digits: int = 2) -> str:
-    """One of them in words, without its unit: `1.25`, `> 78.90` where it is at least that, `unknown` where that says nothing, `never`.
+    """One of them in words, without its unit.
 
-    `-`: nobody came.
+    `1.25`; `> 78.90` where it is at least that, `unknown` where that says nothing; `never`; `-`: nobody came.
     """
     known, at_least = getattr(values, name), getattr(values, f"{name}_at_least")
     if known is not None:
