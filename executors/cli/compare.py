@@ -23,7 +23,7 @@ from executors.simulator.questions.cells import in_processes
 from executors.simulator.questions.comparison import Comparison, DeploymentComparison, FigureComparison
 from executors.simulator.questions.comparison import compare as compare_sources
 from executors.simulator.questions.statistics import Estimate
-from executors.simulator.record.flat_figures import label, number, quantity
+from executors.simulator.record.flat_figures import is_percentile, label, number, quantity
 
 SEED_MAX = 2**63 - 1
 
@@ -141,6 +141,8 @@ def is_equal(figure: FigureComparison) -> bool:
 def verdict(figure: FigureComparison) -> str:
     """What the interval says, in words."""
     difference, runs = figure.difference, len(figure.first)
+    if is_percentile(figure.key) and None in figure.first + figure.second:
+        return "by requests not done"
     if not difference.count:
         return "no pair has both"
     of = "" if difference.count == runs else f" ({difference.count} of {runs} pairs)"

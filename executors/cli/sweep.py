@@ -126,3 +126,6 @@ def _print_deployment(console: Console, found: Sweep, deployment: str) -> None:
     if shown.left_out:
         text = f"No room for: {', '.join(shown.left_out)}; see the page and the CSV."
         console.print(Text(text, style="dim"), soft_wrap=True)
+    if shown.never_known:
+        text = f"Never in any run, or not known: {', '.join(shown.never_known)}; it is of requests that were not done too."
+        console.print(Text(text, style="dim"), soft_wrap=True)

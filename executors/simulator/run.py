@@ -14,7 +14,7 @@ from executors.simulator.deployment import DeploymentWorld
 from executors.simulator.faults.schedule import Schedule
 from executors.simulator.load.arrivals import Arrivals, busiest_minute
 from executors.simulator.motion import Motion, Progress
-from executors.simulator.record.figures import DeploymentFigures, figures_of
+from executors.simulator.record.figures import DeploymentFigures, figures_of, request_figures
 from executors.simulator.record.happenings import Failure, Happening
 from executors.simulator.record.notebook import Decisions
 from executors.simulator.record.series import Bucket
@@ -193,7 +193,7 @@ class Run(Motion[Journal]):
                     self.controller.status_of(name),
                     port.tally,
                     port.timeline,
-                    port.requests.counts,
+                    request_figures(port.requests.counts, port.requests.so_far()),
                     now,
                     autoscaled=port.deployment.autoscaling is not None,
                 )

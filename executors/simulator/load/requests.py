@@ -86,6 +86,17 @@ class RequestCounts:
         return len(self.latencies_s)
 
 
+@attrs.define
+class SoFar:
+    """Of requests that have no answer yet: how long each has waited at least, and taken at least.
+
+    One that is worked on has waited until that began, and waits longer only if its replica ends before it is done.
+    """
+
+    waits_s: "array[float]" = attrs.Factory(lambda: array("d"))
+    latencies_s: "array[float]" = attrs.Factory(lambda: array("d"))
+
+
 class CallWatcher(Protocol):
     """Whoever wants to know more of requests than their counts."""
 
@@ -158,6 +169,23 @@ class RequestQueue:
     def idle(self) -> bool:
         """Whether all requests have come and none waits or is in flight."""
         return self.counts.arrived == len(self.arrivals) and not self.unfinished
+
+    def so_far(self) -> SoFar:
+        """What requests without an answer have been through by now."""
+        found, now = SoFar(), self._loop.now
+        waiting = [each for each in self._router.requests.values() if not each.answered]
+        if not waiting:
+            return found
+        due = ((index, attempt, at) for _, index, attempt, at in self._loop.arguments_of(self._when_done))
+        stuck = (work for server in self._servers.values() for work in server.stuck)
+        began_at = {(index, attempt): at for works in (due, stuck) for index, attempt, at in works}
+        for request in waiting:
+            index: Any = request.request_id  # ours are indices
+            arrived_at = self.arrivals.at_s[index]
+            is_worked_on = request.replica_id is not None
+            found.waits_s.append((began_at[index, request.attempt] if is_worked_on else now) - arrived_at)
+            found.latencies_s.append(now - arrived_at)
+        return found
 
     # -- what happens to replicas
 

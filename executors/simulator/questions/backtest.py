@@ -12,7 +12,7 @@ from executors.checking import Checking
 from executors.simulator.fields import FieldProblem
 from executors.simulator.load.sources import Source
 from executors.simulator.questions.policy_code import load_policy
-from executors.simulator.record.figures import Percentiles
+from executors.simulator.record.percentiles import Percentiles
 from executors.simulator.run import Run, RunResult
 from executors.simulator.scenario.errors import ScenarioError, path_text
 from executors.simulator.scenario.structuring import structure_autoscaling

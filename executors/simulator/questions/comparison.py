@@ -13,7 +13,7 @@ from executors.checking import Checking
 from executors.simulator.load.sources import Source
 from executors.simulator.questions.cells import Cell, CellOutcome, Workers, names_of
 from executors.simulator.questions.statistics import Estimate, estimate
-from executors.simulator.record.flat_figures import Numbers
+from executors.simulator.record.flat_figures import Numbers, is_percentile
 
 Progress = Callable[[int, int], None]
 """Called with how many runs are done, and of how many."""
@@ -33,7 +33,7 @@ class FigureComparison:
 
     Attributes:
         first, second: Its value in each run, in the order of the seeds; None: that run has none.
-        difference: Second less first, of the pairs where both have a value.
+        difference: Second less first, of the pairs where both have a value; of percentiles, where all have one, or none.
     """
 
     key: str
@@ -134,16 +134,21 @@ def _deployment(name: str, firsts: Sequence[CellOutcome], seconds: Sequence[Cell
 
 def _figure(key: str, ours: Sequence[Numbers], theirs: Sequence[Numbers]) -> FigureComparison:
     first, second = tuple(run[key] for run in ours), tuple(run[key] for run in theirs)
+    if is_percentile(key) and None in first + second:
+        # What is left of the pairs would be those in which all went well; `requests.not_done` compares all of them.
+        return FigureComparison(key, first, second, mean_of(key, first), mean_of(key, second), estimate([]))
     return FigureComparison(
         key,
         first,
         second,
-        mean_of(first),
-        mean_of(second),
+        mean_of(key, first),
+        mean_of(key, second),
         estimate([b - a for a, b in zip(first, second, strict=True) if a is not None and b is not None]),
     )
 
 
-def mean_of(values: Sequence[float | None]) -> float | None:
-    """The mean of those that there are; None: there is none."""
+def mean_of(key: str, values: Sequence[float | None]) -> float | None:
+    """The mean of those that there are; None: there is none, or, of a percentile, not in every run."""
+    if is_percentile(key) and None in values:
+        return None
     return estimate([value for value in values if value is not None]).mean

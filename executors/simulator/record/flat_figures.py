@@ -5,10 +5,11 @@ from typing import Any, TypeAlias
 import attrs
 
 from executors.simulator.record.figures import DeploymentFigures
+from executors.simulator.record.percentiles import SHARES, Percentiles
 from executors.simulator.record.timeline import Gap
 
 Numbers: TypeAlias = dict[str, float | None]
-"""Figures by key path, such as `requests.wait_s.p95`; None where a run has none, as no request was done."""
+"""Figures by key path, such as `requests.wait_s.p95`; None where a run has none, as too few requests were done."""
 
 NOT_COMPARED = ("name", "status", "world_size", "world_size_most")
 
@@ -43,6 +44,7 @@ LABELS = {
     "requests.expired": "requests expired",
     "requests.retried": "requests retried",
     "requests.unfinished": "requests unfinished",
+    "requests.not_done": "requests not done",
     "healthy": "healthy at the end",
     "memory.gpu_gb": "GPU memory of all nodes",
     "memory.gpu_used": "share of GPU memory used",
@@ -93,6 +95,8 @@ def _walk(value: Any, prefix: str, found: Numbers) -> None:
             found["longest_gap_s"] = inner.length_s if isinstance(inner, Gap) else 0.0
         elif key == "scaling" and inner is None:
             continue
+        elif isinstance(inner, Percentiles):
+            found.update({f"{key}.{name}": getattr(inner, name) for name in SHARES})
         elif inner is None or (isinstance(inner, (int, float)) and not isinstance(inner, bool)):
             found[key] = None if inner is None else float(inner)
         elif attrs.has(type(inner)):
@@ -100,9 +104,15 @@ def _walk(value: Any, prefix: str, found: Numbers) -> None:
 
 
 def label(key: str) -> str:
-    """A figure's name for people: `wait p95`."""
+    """A figure's name for people: `wait p95 of all`."""
     plain = key.removeprefix("requests.").removeprefix("misses.")
-    return LABELS.get(key) or plain.replace("_s.", " ").replace(".", " ").replace("_", " ")
+    of = "" if not is_percentile(key) else " of answered" if key.startswith("misses.") else " of all"
+    return LABELS.get(key) or plain.replace("_s.", " ").replace(".", " ").replace("_", " ") + of
+
+
+def is_percentile(key: str) -> bool:
+    """Whether it is one; None says of it that it is never, or was not known when the run ended, or that nobody came."""
+    return key.rpartition(".")[2] in SHARES
 
 
 def unit(key: str) -> str:
