@@ -60,6 +60,7 @@ class LocalExecutor:
         spec: What is wanted now: its name, and how often to check health.
         epoch: Of this controller.
         nodes: Names of the nodes that this machine is divided into. What they hold, their owner tells the machine.
+        fence: That of this epoch, if its owner has raised it already.
 
     Attributes:
         fence: The right to act.
@@ -70,9 +71,17 @@ class LocalExecutor:
     """
 
     def __init__(
-        self, folder: Path, application: str, spec: Callable[[], DeploymentSpec], epoch: int, nodes: Sequence[str] = ONE_NODE
+        self,
+        folder: Path,
+        application: str,
+        spec: Callable[[], DeploymentSpec],
+        epoch: int,
+        nodes: Sequence[str] = ONE_NODE,
+        fence: Fence | None = None,
     ) -> None:
-        self.fence = Fence(folder, epoch)  # from here on nobody comes up, and nothing is ended, for an older controller
+        self.fence = (
+            Fence(folder, epoch) if fence is None else fence
+        )  # from here on nobody comes up, and nothing is ended, for an older controller
         self._folder, self._application, self._spec, self._epoch = folder, application, spec, epoch
         self._nodes = nodes
         self._closed: Collection[NodeId] = ()
@@ -122,6 +131,19 @@ class LocalExecutor:
         waiting, self._waiting = self._waiting, {}
         for command in waiting.values():
             self._start(command)
+
+    def survivors(self) -> tuple[ReplicaId, ...]:
+        """Those that have not ended; at first all that earlier controllers have left behind."""
+        return tuple(self.processes)
+
+    def nodes(self) -> tuple[NodeId, ...]:
+        """The nodes that this machine is divided into."""
+        return tuple(self._nodes)
+
+    def pid_of(self, replica_id: ReplicaId) -> int | None:
+        """The number of its process; None: there is none."""
+        process = self.processes.get(replica_id)
+        return process.address.pid if process is not None else None
 
     def wait(self, timeout_s: float, files: Iterable[int] = ()) -> None:
         """Return when there may be something to tell, when one of these files can be read, or after that time."""
