@@ -73,7 +73,7 @@ def bench_of(name: str) -> MakeBench:
     one, plugin = named(name)
     if plugin.bench is None:
         raise PluginError(
-            f"executor {one} brings no bench: rankcore/testing/conformance/bench.py says what it is; its plugin names it as `bench`"
+            f"executor {one} brings no bench: rankcore/testing/conformance/bench.py says what that is; a plugin names it"
         )
     if (problem := checked(plugin, options_of(name, plugin, ()))) is not None:
         raise PluginError(f"executor {one} cannot run here: {problem}")

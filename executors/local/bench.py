@@ -7,6 +7,7 @@ import signal
 import socket
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -77,11 +78,15 @@ class LocalBench:
     def open(self, epoch: int) -> LocalExecutor:
         """A controller begins."""
         spec = DeploymentSpec(name=self.name, target_replicas=0, health_check_period_s=0.1)
-        executor = LocalExecutor(self.folder, f"{self.application}:app", lambda: spec, epoch, self.there_are)
+        executor = self.executor(f"{self.application}:app", lambda: spec, epoch)
         for node in self.there_are:
             executor.tell(NodeChanged(node_id=node, capacity=ROOM, at=self.now()))
         self.executors.append(executor)
         return executor
+
+    def executor(self, application: str, spec: Callable[[], DeploymentSpec], epoch: int) -> LocalExecutor:
+        """That of a controller. A bench of another executor that is made of this one makes another."""
+        return LocalExecutor(self.folder, application, spec, epoch, self.there_are)
 
     def survivors(self) -> list[ReplicaId]:
         """Those that it finds."""

@@ -64,6 +64,7 @@ class LocalExecutor:
 
     Attributes:
         fence: The right to act.
+        folder, application: As given.
         processes: Those that have not ended, by id; at first those that earlier controllers have left behind.
 
     Raises:
@@ -82,7 +83,8 @@ class LocalExecutor:
         self.fence = (
             Fence(folder, epoch) if fence is None else fence
         )  # from here on nobody comes up, and nothing is ended, for an older controller
-        self._folder, self._application, self._spec, self._epoch = folder, application, spec, epoch
+        self.folder, self.application = folder, application
+        self._spec, self._epoch = spec, epoch
         self._nodes = nodes
         self._closed: Collection[NodeId] = ()
         self._waiting: dict[ReplicaId, StartReplica] = {}
@@ -166,6 +168,14 @@ class LocalExecutor:
             process.close()
         self.processes.clear()
 
+    def spawn(self, command: StartReplica, node_id: NodeId) -> Process:
+        """Start a replica's process; who makes another executor of this one may start it otherwise.
+
+        Raises:
+            OSError: There can be none.
+        """
+        return spawn(self.folder, self.application, command, node_id)
+
     # -- commands
 
     def _start(self, command: StartReplica) -> None:
@@ -187,7 +197,7 @@ class LocalExecutor:
                 self._waiting[replica_id] = command
                 return
             try:
-                process = self.processes[replica_id] = spawn(self._folder, self._application, command, node_id)
+                process = self.processes[replica_id] = self.spawn(command, node_id)
             except OSError as error:
                 self._inbox.append(ReplicaStartFailed(replica_id=replica_id, reason=f"no process: {error}", at=now()))
                 return
@@ -259,7 +269,7 @@ class LocalExecutor:
 
     def _end(self, process: Process) -> None:
         replica_id = process.address.replica_id
-        process.address.path(self._folder).unlink(missing_ok=True)
+        process.address.path(self.folder).unlink(missing_ok=True)
         reason = process.close()
         del self.processes[replica_id]
         self._ended.add(replica_id)
