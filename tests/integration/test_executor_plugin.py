@@ -61,6 +61,7 @@ def test_the_sample_is_installed_into_a_fresh_environment_and_runs_and_conforms(
     home, place = tmp_path / "env", tmp_path / "place"
     venv.create(home, with_pip=True, symlinks=True)
     python = home / "bin" / "python"
+    subprocess.run([python, "-m", "pip", "uninstall", "-q", "-y", "setuptools"], check=True, timeout=300)  # too old a one
     (site,) = (home / "lib").glob("python*/site-packages")
     (site / "rankcore.pth").write_text(f"{ROOT}\n{sysconfig.get_path('purelib')}\n")  # rankcore, and what it needs
     shutil.copytree(SAMPLE, tmp_path / "sample")

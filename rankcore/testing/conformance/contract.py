@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, TypeAlias, TypeVar
-from unittest import SkipTest
 
 import attrs
 
@@ -23,7 +22,7 @@ from rankcore.frozen import FrozenDict
 from rankcore.replica.messages import ReplicaChange
 from rankcore.spec import config_id_of
 from rankcore.testing.conformance.bench import Bench, Executor
-from rankcore.testing.conformance.running import NAME, NonconformityError
+from rankcore.testing.conformance.running import NAME, NonconformityError, NotTriedError
 from rankcore.testing.conformance.system import SelfReport
 from rankcore.values import NodeId, ReplicaId, ReplicaRank
 
@@ -76,10 +75,6 @@ class BrokenLineError(NonconformityError):
     def __init__(self, line: Line, expected: str, seen: str) -> None:
         super().__init__(f"section 2.4: {line.value}\n  expected: {expected}\n  seen: {seen}")
         self.line, self.expected, self.seen = line, expected, seen
-
-
-class NotTriedError(SkipTest):
-    """The bench cannot do what a case needs; pytest counts it as skipped, and says why."""
 
 
 class Seat:
