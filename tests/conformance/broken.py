@@ -40,6 +40,18 @@ BROKEN = {}
 """By name: how to make its world, the name of the case that catches it, and the line, where that is not the case's own."""
 
 
+BROKEN_DEPLOYMENTS = {}
+"""Those that a whole deployment catches: how to make its world, the case, and what is told of it."""
+
+
+def caught_in(case, match):
+    def register(kind):
+        BROKEN_DEPLOYMENTS[kind.__name__, case] = (lambda: World(executor=kind), match)
+        return kind
+
+    return register
+
+
 def caught_by(case, line=None):
     def register(kind):
         def world():
@@ -316,6 +328,8 @@ class GoesElsewhereWhereThereIsNoSuchNode(MemoryExecutor):
         super().start(command if command.node_id in self.world.there_are else replace(command, node_id=None))
 
 
+@caught_in("packed ranks with a crash", "ranks are .*, expected 0..7")
+@caught_in("packed ranks with a crash while the controller crashes", "ranks are .*, expected 0..7")
 @caught_by("capacity counts who is there")
 class TellsFreeSlots(MemoryExecutor):
     def hear(self, event):
@@ -509,6 +523,30 @@ class KeepsItsConfigForNone(MemoryExecutor):
         process = self.processes.get(command.replica_id)
         if isinstance(command, ReconfigureReplica) and process is not None and command.config_id == NO_CONFIG_ID:
             process.configs[NO_CONFIG_ID] = {"temperature": 0.1}
+
+
+@caught_in("new user config and then fewer", "says user_config None")
+class LosesItsConfigWithItsRank(MemoryExecutor):
+    def change(self, command):
+        process = self.processes.get(command.replica_id)
+        before = process.half.rank if process is not None else None
+        super().change(command)
+        if before is not None and command.rank != before:
+            process.configs[command.config_id] = None
+
+
+@caught_in("new user config and then fewer while the controller crashes", "says user_config None")
+class LosesItsConfigWithItsController(MemoryExecutor):
+    def query(self, command):
+        if command.replica_id in self.processes:
+            self.processes[command.replica_id].configs.clear()
+        super().query(command)
+
+
+@caught_in("packed ranks with a crash", "R11: rank 1 is replaced on its node")
+class GoesElsewhereOnceOneHasEnded(MemoryExecutor):
+    def start(self, command):
+        super().start(replace(command, node_id=max(self.world.there_are)) if self.ended else command)
 
 
 class Misreports(HeldReplica):

@@ -135,11 +135,11 @@ def new_user_config_and_then_fewer(trial: Trial) -> None:
 
 def packed_ranks_with_a_crash(trial: Trial) -> None:
     """R11: consecutive ranks are on one node, as many as it can hold, and a replacement is where its predecessor was."""
+    room_on = trial.room()
     trial.deploy(8, placement="pack_ranks")
-    trial.until(lambda: bool(trial.observe()), "a replica")
-    room = trial.room(trial.observe()[0].node_id)
     before = trial.settle()
     places = trial.places()
+    room = room_on(places[0])
     packed = [places[rank] for rank in range(min(room, 8))]
     if len(set(packed)) > 1:
         raise NonconformityError(f"R11: a node holds {room} replicas, and the first ranks are on {packed}")

@@ -65,8 +65,8 @@ class Trial:
         """Where those are who take requests now, by their global ranks."""
         return {report.rank.rank: report.node_id for report in self.serving().values() if report.rank is not None}
 
-    def room(self, node_id: NodeId) -> int:
-        """How many replicas a node can hold in all.
+    def room(self) -> Callable[[NodeId], int]:
+        """What says how many replicas a node can hold in all.
 
         Raises:
             NotTriedError: Nobody tells.
@@ -74,7 +74,7 @@ class Trial:
         room: Callable[[NodeId], int] | None = getattr(self.system, "room", None)
         if room is None:
             raise NotTriedError("no `room` is told, or that may get lost")
-        return room(node_id)
+        return room
 
     def ranks(self) -> dict[ReplicaId, int]:
         """The global ranks of those who take requests now."""
