@@ -103,8 +103,7 @@ def chosen(expression: str | None) -> Callable[[str], bool]:
 
 def tried(play: Callable[[Any], None], make_bench: MakeBench) -> Outcome:
     """Try a case on a fresh bench."""
-    from rankcore.testing.conformance.contract import NotTriedError
-    from rankcore.testing.conformance.running import NonconformityError
+    from rankcore.testing.conformance.running import NonconformityError, NotTriedError
 
     try:
         with tempfile.TemporaryDirectory(prefix="rankcore-conform-") as folder, make_bench(Path(folder)) as bench:

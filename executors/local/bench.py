@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import attrs
+
 from executors.local.executor import LocalExecutor
 from executors.local.places import Address, survivors
 from executors.local.replica import OBSERVE
@@ -74,11 +76,12 @@ class LocalBench:
         self.application.write_text(APPLICATION.format(folder=str(self.orders)))
         self.there_are = ["a", "b"]
         self.executors: list[LocalExecutor] = []
+        self.spec = DeploymentSpec(name=self.name, target_replicas=0, health_check_period_s=0.1)
+        self.hanging: set[ReplicaId] = set()
 
     def open(self, epoch: int) -> LocalExecutor:
         """A controller begins."""
-        spec = DeploymentSpec(name=self.name, target_replicas=0, health_check_period_s=0.1)
-        executor = self.executor(f"{self.application}:app", lambda: spec, epoch)
+        executor = self.executor(f"{self.application}:app", lambda: self.spec, epoch)
         for node in self.there_are:
             executor.tell(NodeChanged(node_id=node, capacity=ROOM, at=self.now()))
         self.executors.append(executor)
@@ -115,12 +118,25 @@ class LocalBench:
 
     def replicas(self) -> list[SelfReport]:
         """Ask all at their sockets."""
-        return [report for _, connection in survivors(self.folder, self.name) if (report := ask(connection)) is not None]
+        found = []
+        for address, connection in survivors(self.folder, self.name):
+            if address.replica_id in self.hanging:
+                connection.close()
+            elif (report := ask(connection)) is not None:
+                found.append(report)
+        return found
 
     def kill(self, replica_id: ReplicaId) -> None:
         """By its number."""
         (pid,) = [address.pid for address in self.addresses() if address.replica_id == replica_id]
         os.kill(pid, signal.SIGKILL)
+
+    def hang(self, replica_id: ReplicaId) -> None:
+        """Stop it where it is; from now on it is soon suspected."""
+        (pid,) = [address.pid for address in self.addresses() if address.replica_id == replica_id]
+        self.hanging.add(replica_id)
+        os.kill(pid, signal.SIGSTOP)
+        self.spec = attrs.evolve(self.spec, health_check_timeout_s=1.0)
 
     def lose_node(self, node_id: NodeId) -> None:
         """With all that is there."""

@@ -16,6 +16,7 @@ from rankcore.commands import (
 )
 from rankcore.events import (
     FINAL,
+    BundleLost,
     ClockAdvanced,
     NodeChanged,
     NodeLost,
@@ -316,6 +317,7 @@ class RaisesTheDead(MemoryExecutor):
         super().start(command)
 
 
+@caught_in("packed ranks with a crash", "R11: a node holds 6 replicas, and the first ranks are on")
 @caught_by("a named node is where it goes")
 class GoesWhereThereIsRoom(MemoryExecutor):
     def start(self, command):
@@ -343,6 +345,68 @@ class TellsFreeSlots(MemoryExecutor):
 class WaitsForEverToStop(MemoryExecutor):
     def stop(self, command):
         super().stop(attrs.evolve(command, timeout_s=1e6))
+
+
+@caught_by("a replica that hangs is suspected and can be killed")
+class AsksNobodyHowItIs(MemoryExecutor):
+    def suspect_who_hangs(self):
+        """Nobody is."""
+
+
+@caught_by("a replica that hangs is suspected and can be killed")
+class TakesWhoHangsForDead(MemoryExecutor):
+    def suspect_who_hangs(self):
+        super().suspect_who_hangs()
+        for replica_id in sorted(self.world.hung):
+            self.say(ReplicaDied, replica_id)
+
+
+@caught_by("a replica that hangs is suspected and can be killed")
+class WaitsForWhoHangs(MemoryExecutor):
+    def kill(self, command):
+        if command.replica_id not in self.world.hung:
+            super().kill(command)
+
+
+@caught_by("who is on a node that is cut off has ended when that is told", Line.TRUE)
+class TakesACutForALoss(MemoryExecutor):
+    def lose_sight(self, node_id):
+        self.hear(NodeLost(node_id=node_id, at=self.world.clock))
+
+
+@caught_by("who is on a node that is cut off has ended when that is told")
+class WaitsForWhoIsCutOff(MemoryExecutor):
+    def notice(self, process, kind):
+        if process.node_id not in self.world.cut:
+            super().notice(process, kind)
+
+
+@caught_by("a replica stands on the bundles that are named")
+class GoesOnAnyBundle(MemoryExecutor):
+    def start(self, command):
+        super().start(replace(command, node_id="node-0"))
+
+
+@caught_by("a replica stands on the bundles that are named")
+class ReportsNoBundles(HeldReplica):
+    def receive(self, message, now):
+        reactions = super().receive(message, now)
+        return tuple(attrs.evolve(each, bundles=()) if isinstance(each, ReplicaReported) else each for each in reactions)
+
+
+@caught_by("what becomes of a bundle is told")
+class TellsLossesToThePresentAlone(MemoryExecutor):
+    def __init__(self, world, epoch):
+        lost, world.lost = world.lost, {}
+        super().__init__(world, epoch)
+        world.lost = lost
+
+
+@caught_by("what becomes of a bundle is told")
+class TellsOfNoReturn(MemoryExecutor):
+    def tell_bundles(self, kind, bundles):
+        if kind is BundleLost:
+            super().tell_bundles(kind, bundles)
 
 
 # -- the world size, the clock, execute
