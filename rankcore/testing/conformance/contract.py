@@ -31,6 +31,7 @@ Addressed: TypeAlias = StartReplica | ReplicaChange | QueryReplica | StopReplica
 """Commands to one replica."""
 
 USER_CONFIG = FrozenDict({"temperature": 0.1})
+RESTART_TOKEN = "1st"
 FIRST_EPOCH = 2
 REPEAT_S = 1.0
 """Where the bench repeats, what is not answered is said again, as the core does: an executor may lose all but final news."""
@@ -161,7 +162,8 @@ class Seat:
 
     def start_of(self, serial: int, epoch: int | None = None, node_id: NodeId | None = None) -> StartReplica:
         """The command that starts a replica; its id is that of its number, whoever starts it."""
-        return StartReplica(f"{NAME}#1.{serial}", serial, "1", node_id, (), epoch if epoch is not None else self.epoch)
+        epoch = epoch if epoch is not None else self.epoch
+        return StartReplica(f"{NAME}#1.{serial}", serial, "1", node_id, (), epoch, restart_token=RESTART_TOKEN)
 
     def preparation(self, replica_id: ReplicaId) -> PrepareReplica:
         """The command that lets its user code come up without a rank."""
