@@ -19,7 +19,7 @@ MakeBench = Callable[[Path], AbstractContextManager[Any]]
 
 
 @attrs.frozen
-class Outcome:
+class WhatCame:
     """What came of a case.
 
     Attributes:
@@ -47,14 +47,14 @@ def conform(name: str, expression: str | None, seeds: int, show_list: bool = Fal
     begun = time.monotonic()
     for number, each in enumerate(found, 1):
         since = time.monotonic()
-        outcome = tried(each.play, make_bench)
-        counts[outcome.word] += 1
-        skipped[outcome.detail] += outcome.word == "skipped"
+        what_came = tried(each.play, make_bench)
+        counts[what_came.word] += 1
+        skipped[what_came.detail] += what_came.word == "skipped"
         place = f"{number:{len(str(len(found)))}}/{len(found)}"
-        shown = f" ({outcome.detail})" if outcome.word == "skipped" else ""
-        typer.echo(f"{place}  {outcome.word:7}  {time.monotonic() - since:6.1f} s  {each.name}{shown}")
-        if outcome.word == "BROKEN":
-            typer.echo("  " + outcome.detail.replace("\n", "\n  "))
+        shown = f" ({what_came.detail})" if what_came.word == "skipped" else ""
+        typer.echo(f"{place}  {what_came.word:7}  {time.monotonic() - since:6.1f} s  {each.name}{shown}")
+        if what_came.word == "BROKEN":
+            typer.echo("  " + what_came.detail.replace("\n", "\n  "))
     why = "; ".join(f"{reason}: {count}" for reason, count in sorted(skipped.items()) if count)
     typer.echo(
         f"{name}: {counts['kept']} kept, {counts['BROKEN']} broken, {counts['skipped']} skipped{f' ({why})' if why else ''}, "
@@ -101,7 +101,7 @@ def chosen(expression: str | None) -> Callable[[str], bool]:
     return lambda name: any(all((text in name.lower()) is wanted for wanted, text in every) for every in either)
 
 
-def tried(play: Callable[[Any], None], make_bench: MakeBench) -> Outcome:
+def tried(play: Callable[[Any], None], make_bench: MakeBench) -> WhatCame:
     """Try a case on a fresh bench."""
     from rankcore.testing.conformance.running import NonconformityError, NotTriedError
 
@@ -109,9 +109,9 @@ def tried(play: Callable[[Any], None], make_bench: MakeBench) -> Outcome:
         with tempfile.TemporaryDirectory(prefix="rankcore-conform-") as folder, make_bench(Path(folder)) as bench:
             play(bench)
     except NotTriedError as error:
-        return Outcome("skipped", str(error))
+        return WhatCame("skipped", str(error))
     except NonconformityError as error:
-        return Outcome("BROKEN", str(error))
+        return WhatCame("BROKEN", str(error))
     except Exception as error:  # the executor's, or its bench's
-        return Outcome("BROKEN", f"it has failed: {type(error).__name__}: {error}")
-    return Outcome("kept")
+        return WhatCame("BROKEN", f"it has failed: {type(error).__name__}: {error}")
+    return WhatCame("kept")
