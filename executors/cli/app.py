@@ -9,12 +9,14 @@ from executors.cli.commands.build import build
 from executors.cli.commands.check import check
 from executors.cli.commands.compare import compare
 from executors.cli.commands.config import config
+from executors.cli.commands.conform import conform
 from executors.cli.commands.controller_health import controller_health
 from executors.cli.commands.dashboard import dashboard
 from executors.cli.commands.defragment import defragment
 from executors.cli.commands.delete import delete
 from executors.cli.commands.deploy import deploy
 from executors.cli.commands.evict import evict
+from executors.cli.commands.executors import executors
 from executors.cli.commands.explain import explain
 from executors.cli.commands.fork import fork
 from executors.cli.commands.logs import logs
@@ -59,6 +61,7 @@ COMMANDS = (
     *(restart, pause, promote, resume, rollback, retry),
     *(cordon, uncordon, drain, replace, stop),
     *(requests, cancel),
+    *(executors, conform),
 )
 NUMBERS = {"ignore_unknown_options": True}
 """Of commands that take a number: -1 is one, though a wrong one, and no option."""
