@@ -18,13 +18,13 @@ import attrs
 from executors.torchrun.lease import has_lapsed
 from executors.torchrun.messages import (
     VERSION,
+    AgentPhase,
     AskToJoin,
     Close,
     FromAgent,
     FromCoordinator,
     Hello,
     Leave,
-    Phase,
     Renew,
     Renewed,
     Standing,
@@ -110,7 +110,7 @@ class Coordinator:
     def disconnected(self, member: str) -> None:
         """A connection has ended, which says nothing of its agent, but that one who was refused knows it."""
         agent = self.agents.get(member)
-        if agent is not None and agent.standing is not None and agent.standing.phase is Phase.REFUSED:
+        if agent is not None and agent.standing is not None and agent.standing.phase is AgentPhase.REFUSED:
             del self.agents[member]
 
     @property
@@ -132,7 +132,7 @@ class Coordinator:
         elif member in self._gone:
             refusal = str(RefusalReason.LAPSED), "its lease has lapsed"
         if refusal is not None:
-            return [(member, Standing(Phase.REFUSED, 0, reason=refusal[0], detail=refusal[1]))]
+            return [(member, Standing(AgentPhase.REFUSED, 0, reason=refusal[0], detail=refusal[1]))]
         agent = self.agents.setdefault(member, KnownAgent(hello, now_s))
         agent.read_s = now_s
         welcome = Welcome(agent.number > 0, self._lease_s, self._store_port)
@@ -140,7 +140,7 @@ class Coordinator:
 
     def _asked(self, member: str, agent: KnownAgent, asked: AskToJoin, now_s: float) -> Sent:
         standing = agent.standing
-        if standing is not None and standing.phase is Phase.ADMITTED and standing.number >= asked.number:
+        if standing is not None and standing.phase is AgentPhase.ADMITTED and standing.number >= asked.number:
             return [(member, standing)]
         agent.number = asked.number
         believed = None if asked.rank is None or asked.round is None else Believed(asked.rank, asked.round)
@@ -166,10 +166,10 @@ class Coordinator:
 def _standing(command: Command, number: int) -> Standing:
     match command:
         case Admit():
-            return Standing(Phase.ADMITTED, number, command.rank, command.world_size, command.round)
+            return Standing(AgentPhase.ADMITTED, number, command.rank, command.world_size, command.round)
         case Park():
-            return Standing(Phase.PARKED, number)
+            return Standing(AgentPhase.PARKED, number)
         case Restart():
-            return Standing(Phase.RESTART, number)
+            return Standing(AgentPhase.RESTART, number)
         case Refuse():
-            return Standing(Phase.REFUSED, number, reason=str(command.reason), detail=command.detail)
+            return Standing(AgentPhase.REFUSED, number, reason=str(command.reason), detail=command.detail)

@@ -25,6 +25,7 @@ from functools import partial, wraps
 from typing import NoReturn, ParamSpec, TypeVar
 
 from torch.distributed import DistError, PrefixStore, Store, TCPStore
+from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.rendezvous import (
     RendezvousClosedError,
     RendezvousError,
@@ -42,7 +43,7 @@ from torch.distributed.elastic.utils.distributed import get_free_port
 from executors.torchrun.ending import MEMBER, kill_this, machine, processes_of, started_ticks, terminate_this
 from executors.torchrun.lease import GRACE_S, LeaseGuard
 from executors.torchrun.link import Link, member_of
-from executors.torchrun.messages import MAY_ASK_AGAIN, VERSION, AskToJoin, Hello, Phase, Standing
+from executors.torchrun.messages import MAY_ASK_AGAIN, VERSION, AgentPhase, AskToJoin, Hello, Standing
 from executors.torchrun.options import PORT, AgentOptions, GangOptionError, options_of
 from rankcore.gang import RefusalReason
 
@@ -107,7 +108,7 @@ def _join(link: Link, options: AgentOptions, where: str) -> None:
         link.ask()
         link.wait(None, lambda: link.standing is not None)
         standing = link.standing
-        if standing is None or standing.phase is not Phase.REFUSED:
+        if standing is None or standing.phase is not AgentPhase.REFUSED:
             return
         if standing.reason != MAY_ASK_AGAIN or time.monotonic() > until_s:
             break
@@ -123,10 +124,10 @@ def _raises_only_its_own(method: Callable[P, T]) -> Callable[P, T]:
     def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return method(*args, **kwargs)
-        except RendezvousError:
+        except (RendezvousError, SignalException):  # the second is torchrun's handler of SIGTERM, in the middle of a wait
             raise
-        except DistError as error:
-            raise RendezvousStateError(f"the coordinator's store: {error}") from error
+        except Exception as error:
+            raise RendezvousStateError(f"{type(error).__name__}: {error}") from error
 
     return guarded
 
@@ -153,7 +154,7 @@ class GangRendezvous(RendezvousHandler):
             self._link.ask()
             self._link.wait(None, self._link.has_answer)
             standing = self._link.standing
-            if standing is not None and standing.phase is Phase.REFUSED:
+            if standing is not None and standing.phase is AgentPhase.REFUSED:
                 self._refused(standing)
             round_ = self._link.take()
             if round_ is None:

@@ -20,13 +20,13 @@ from msgspec.structs import replace
 
 from executors.torchrun.lease import RENEWALS_PER_LEASE, LeaseGuard, now_s
 from executors.torchrun.messages import (
+    AgentPhase,
     AskToJoin,
     Close,
     FromAgent,
     Hello,
     Leave,
     Lines,
-    Phase,
     Renew,
     Renewed,
     Standing,
@@ -86,15 +86,16 @@ class Link:
     def has_answer(self) -> bool:
         """Whether the round that was asked for is there, or will never be."""
         standing = self.standing
-        if standing is None:
-            return False
-        return standing.phase is Phase.REFUSED or (standing.phase is Phase.ADMITTED and standing.number >= self._wanted)
+        return standing is not None and (standing.phase is AgentPhase.REFUSED or self._is_wanted(standing))
+
+    def _is_wanted(self, standing: Standing) -> bool:
+        return standing.phase is AgentPhase.ADMITTED and standing.number >= self._wanted
 
     def take(self) -> Standing | None:
         """The round that was asked for, from now on the one that torchrun has; None: there is none."""
         with self._changed:
             standing = self.standing
-            if standing is None or standing.phase is not Phase.ADMITTED or standing.number < self._wanted:
+            if standing is None or not self._is_wanted(standing):
                 return None
             self._taken = standing.number
             self._join = replace(self._join, rank=standing.rank, round=standing.round)
@@ -109,14 +110,14 @@ class Link:
     def needs_round(self) -> bool:
         """Whether the round that torchrun has is over."""
         standing = self.standing
-        if self._taken == 0 or standing is None or standing.phase is Phase.REFUSED:
+        if self._taken == 0 or standing is None or standing.phase is AgentPhase.REFUSED:
             return False
-        return self._wanted > self._taken or standing.phase is Phase.RESTART
+        return self._wanted > self._taken or standing.phase is AgentPhase.RESTART
 
     @property
     def is_closed(self) -> bool:
         """Whether there will be no round for this agent."""
-        return self.standing is not None and self.standing.phase is Phase.REFUSED
+        return self.standing is not None and self.standing.phase is AgentPhase.REFUSED
 
     def close(self) -> None:
         """Say that the job is done."""
@@ -168,6 +169,7 @@ class Link:
         while not self._is_stopped or (self._unsent and is_greeted):
             due_s = self._send(connection) if is_greeted else CONNECT_S
             if self._is_stopped:
+                _end(connection)
                 return
             ready, _, _ = select.select([connection, self._wakes], [], [], due_s)
             if self._wakes in ready:
@@ -225,12 +227,20 @@ class Link:
 
     def _stands(self, standing: Standing) -> None:
         self.standing = standing
-        if standing.phase is not Phase.REFUSED:
+        if standing.phase is not AgentPhase.REFUSED:
             return
         if standing.reason == RefusalReason.LAPSED:
             self._guard.lapse()
         elif standing.reason != RefusalReason.SAME_NODE:
             self._guard.stop()
+
+
+def _end(connection: socket.socket) -> None:
+    """Close a connection when all is read: one that is closed with unread bytes takes the last message with it."""
+    connection.shutdown(socket.SHUT_WR)
+    connection.settimeout(CONNECT_S)
+    while connection.recv(CHUNK_BYTES):
+        pass
 
 
 def member_of(node_id: str, random_text: str) -> str:

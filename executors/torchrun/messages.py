@@ -86,7 +86,7 @@ class Renewed(Struct, frozen=True, tag=True):
     number: int
 
 
-class Phase(StrEnum):
+class AgentPhase(StrEnum):
     """How an agent stands."""
 
     PARKED = "parked"
@@ -103,7 +103,7 @@ class Standing(Struct, frozen=True, tag=True):
         reason: Why it is refused: a `RefusalReason`, or "other_run", "other_version".
     """
 
-    phase: Phase
+    phase: AgentPhase
     number: int
     rank: int = -1
     world_size: int = 0

@@ -62,7 +62,7 @@ class GangServer:
         self._connections: dict[str, AgentConnection] = {}
         self._machine = machine()
         self._pidfds: dict[str, int] = {}
-        self._round = 0
+        self._seen = 0, 0
         self._ranks: dict[str, int] = {}
 
     def now_s(self) -> float:
@@ -86,7 +86,7 @@ class GangServer:
             connection = self._connections.get(member)
             if connection is not None and connection.transport is not None:
                 connection.transport.write(line_of(message))
-        self._log_round()
+        self._log_news()
 
     def greeted(self, connection: AgentConnection, hello: Hello) -> None:
         """An agent has connected, perhaps again."""
@@ -128,17 +128,19 @@ class GangServer:
             return
         self.say(self.coordinator.left(hello.member, self.now_s()))
 
-    def _log_round(self) -> None:
+    def _log_news(self) -> None:
         gang = self.coordinator.gang
-        if gang.round == self._round:
+        seen = gang.round, len(gang.waiting)
+        if seen == self._seen or gang.opened_s is not None:
             return
-        self._round = gang.round
+        is_round, self._seen = gang.round != self._seen[0], seen
         ranks = {str(gang.table.node_of(member)): rank.rank for member, rank in gang.table.ranks.items()}
         changed = [f"{rank} {node}" for node, rank in ranks.items() if self._ranks.get(node) != rank]
+        self._ranks = ranks
         more = f", and {len(changed) - SHOWN_RANKS} more" if len(changed) > SHOWN_RANKS else ""
         text = f"rank {', '.join(changed[:SHOWN_RANKS])}{more}" if changed else "ranks as before"
-        self._ranks = ranks
-        self._log(f"{self.now_s():.1f} s: round {gang.round}: {len(ranks)} agents, {len(gang.waiting)} parked; {text}")
+        begin = f"round {gang.round}: {text}; " if is_round else ""
+        self._log(f"{self.now_s():.1f} s: {begin}{len(ranks)} agents, {len(gang.waiting)} parked")
 
 
 def open_store(host: str, port: int) -> tuple[object, int]:

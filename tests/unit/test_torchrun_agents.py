@@ -16,7 +16,7 @@ from executors.torchrun.coordinator import Coordinator
 from executors.torchrun.ending import MEMBER, kill_processes_of, machine, processes_of, started_ticks
 from executors.torchrun.lease import GRACE_S, MARGIN_S, Deadline, LeaseGuard, deadline, has_lapsed
 from executors.torchrun.link import Link
-from executors.torchrun.messages import VERSION, AskToJoin, Hello, Phase
+from executors.torchrun.messages import VERSION, AgentPhase, AskToJoin, Hello
 from executors.torchrun.options import AgentOptions, GangOptionError, options_of, sizes_of
 from executors.torchrun.server import GangServer
 from rankcore.gang import Gang
@@ -107,7 +107,7 @@ def test_a_gang_meets_and_a_spare_takes_the_rank_of_one_that_leaves():
         assert rounds(parked(link["a"]), link["b"]) == [0, 1]
         parked(link["s"])
         assert [each.needs_round for each in link.values()] == [False] * 3
-        assert link["s"].standing.phase is Phase.PARKED
+        assert link["s"].standing.phase is AgentPhase.PARKED
         link["a"].stop(PATIENCE_S)
         assert link["b"].wait(PATIENCE_S, lambda: link["b"].needs_round)
         assert rounds(link["b"]) == [1]
@@ -119,8 +119,9 @@ def test_a_gang_meets_and_a_spare_takes_the_rank_of_one_that_leaves():
             assert link[name].wait(PATIENCE_S, lambda name=name: link[name].is_closed)
     assert served.ends() == 0
     assert [line.partition(": ")[2] for line in served.lines] == [
-        "round 1: 2 agents, 0 parked; rank 0 node-a, 1 node-b",
-        "round 2: 2 agents, 0 parked; rank 0 node-s",
+        "round 1: rank 0 node-a, 1 node-b; 2 agents, 0 parked",
+        "2 agents, 1 parked",
+        "round 2: rank 0 node-s; 2 agents, 0 parked",
     ]
 
 

@@ -8,12 +8,12 @@ from executors.torchrun.lease import GRACE_S
 from executors.torchrun.messages import (
     LINE_BYTES_MAX,
     VERSION,
+    AgentPhase,
     AskToJoin,
     Close,
     Hello,
     Leave,
     Lines,
-    Phase,
     Renew,
     Renewed,
     Standing,
@@ -63,7 +63,7 @@ class Talk:
             self.took(self.coordinator.tick(self.now_s))
 
     def ranks(self):
-        admitted = {member: said for member, said in self.stands.items() if said.phase is Phase.ADMITTED}
+        admitted = {member: said for member, said in self.stands.items() if said.phase is AgentPhase.ADMITTED}
         return {member: said.rank for member, said in admitted.items() if member in self.coordinator.agents}
 
 
@@ -77,7 +77,7 @@ def test_who_asks_again_for_the_round_that_it_has_restarts_nobody():
     assert talk.stands == before
     talk.says("a", asks(2))
     talk.says("a", asks(2))
-    assert [talk.stands[member].phase for member in "bc"] == [Phase.RESTART] * 2
+    assert [talk.stands[member].phase for member in "bc"] == [AgentPhase.RESTART] * 2
     talk.joins("b", "c", number=2)
     assert (talk.ranks(), talk.stands["a"].round, talk.stands["a"].number) == ({"a": 0, "b": 1, "c": 2}, 2, 2)
 
@@ -85,9 +85,9 @@ def test_who_asks_again_for_the_round_that_it_has_restarts_nobody():
 def test_a_spare_is_parked_and_takes_the_rank_of_one_whose_lease_has_lapsed_and_who_wakes_is_refused():
     talk = Talk()
     talk.joins("a", "b", "c", "s")
-    assert talk.stands["s"] == Standing(Phase.PARKED, 1)
+    assert talk.stands["s"] == Standing(AgentPhase.PARKED, 1)
     talk.passes(LEASE_S + GRACE_S, *"bcs")
-    assert talk.stands["b"].phase is Phase.ADMITTED  # the lease is not over by then
+    assert talk.stands["b"].phase is AgentPhase.ADMITTED  # the lease is not over by then
     talk.passes(1, *"bcs")
     talk.joins("b", "c", number=2)
     assert talk.ranks() == {"s": 0, "b": 1, "c": 2}
@@ -129,7 +129,7 @@ def test_a_new_coordinator_is_told_the_ranks_and_newcomers_wait():
     assert talk.ranks() == {}
     talk.joins("a", number=4, rank=0, round_=9)
     assert talk.ranks() == {"a": 0, "b": 1, "c": 2}
-    assert (talk.stands["a"].round, talk.stands["n"].phase) == (10, Phase.PARKED)
+    assert (talk.stands["a"].round, talk.stands["n"].phase) == (10, AgentPhase.PARKED)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_an_agent_that_cannot_be_of_the_gang_is_told_what_was_found_and_what_is_
     talk.joins("a", "b", nproc=8)
     talk.says("x", hello("x", **{key: said[key] for key in said.keys() & {"node", "run_id", "version"}}))
     talk.says("x", asks(1, **{key: said[key] for key in said.keys() & {"max_size", "nproc"}}))
-    assert (talk.stands["x"].phase, talk.stands["x"].detail) == (Phase.REFUSED, detail)
+    assert (talk.stands["x"].phase, talk.stands["x"].detail) == (AgentPhase.REFUSED, detail)
 
 
 def test_a_second_agent_of_a_node_is_welcome_when_the_first_is_gone():
@@ -172,7 +172,7 @@ def test_too_few_are_sent_away():
 def test_messages_come_back_as_they_were_and_others_are_no_messages():
     for message in (hello("a"), asks(2, 1, 3, 8), Renew(4), Leave(), Close()):
         assert from_agent(line_of(message)) == message
-    for message in (Welcome(True, 15.0, 29401), Renewed(4), Standing(Phase.ADMITTED, 1, 0, 3, 2)):
+    for message in (Welcome(True, 15.0, 29401), Renewed(4), Standing(AgentPhase.ADMITTED, 1, 0, 3, 2)):
         assert from_coordinator(line_of(message)) == message
     for wrong in (b"", b"{}", b'{"type":"Renewed","number":1}', b"GET / HTTP/1.1"):
         with pytest.raises(msgspec.DecodeError):
