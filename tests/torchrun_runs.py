@@ -114,7 +114,7 @@ class TorchrunJob:
         """Start the coordinator; agents may come before it listens."""
         where = ("--host", "127.0.0.1", "--port", str(self.port), "--store-port", str(self.store_port))
         command = [sys.executable, *program, "gang", "serve", "--nnodes", self.nnodes, *where, *options]
-        self.coordinator = self._start("coordinator", command)
+        self.coordinator = self.start("coordinator", command)
 
     def agent(self, node: str, nnodes: str | None = None, conf: str | None = None) -> "subprocess.Popen[str]":
         """Start an agent."""
@@ -124,7 +124,7 @@ class TorchrunJob:
         options = {
             "nnodes": nnodes or self.nnodes,
             "nproc-per-node": "1",
-            "max-restarts": "3",
+            "max-restarts": str(self.max_restarts),
             "local-addr": "127.0.0.1",
             "rdzv-id": "job",
             "rdzv-backend": self.backend,
@@ -133,17 +133,23 @@ class TorchrunJob:
         }
         said = [word for name, value in options.items() if value for word in (f"--{name}", value)]
         command = [sys.executable, "-m", "torch.distributed.run", *said, str(self.folder / "train.py")]
-        process = self._start(node, [*command, str(self.folder), str(self.steps), str(self.step_s)], GANG_NODE=node)
+        process = self.start(node, [*command, str(self.folder), str(self.steps), str(self.step_s)], GANG_NODE=node)
         self.agents[node] = process
         return process
 
-    def _start(self, name: str, command: list[str], **env: str) -> "subprocess.Popen[str]":
+    def start(self, name: str, command: list[str], **env: str) -> "subprocess.Popen[str]":
+        """Start a process, with a log of its own."""
+        self.started_s[name] = time.monotonic()
         with (self.folder / f"{name}.log").open("a") as log:
             process = subprocess.Popen(
                 command, env={**self.env, **env}, stdout=log, stderr=log, text=True, start_new_session=True, cwd=self.folder
             )
         self.started.append(process)
         return process
+
+    def age_s(self, name: str) -> float:
+        """For how long a process has been there."""
+        return time.monotonic() - self.started_s[name]
 
     def text(self, name: str) -> str:
         """What a process has printed."""

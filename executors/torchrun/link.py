@@ -166,9 +166,10 @@ class Link:
         self._greeted_s = self._clock()
         connection.sendall(line_of(self._hello))
         is_greeted = False
-        while not self._is_stopped or (self._unsent and is_greeted):
+        while True:
+            is_last = self._is_stopped
             due_s = self._send(connection) if is_greeted else CONNECT_S
-            if self._is_stopped:
+            if is_last:
                 _end(connection)
                 return
             ready, _, _ = select.select([connection, self._wakes], [], [], due_s)

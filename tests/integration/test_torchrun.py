@@ -152,11 +152,12 @@ def test_an_agent_that_is_told_to_end_is_replaced_without_its_lease(job):
         ("1:1", "colour=red,nproc=1", "--rdzv-conf has colour, expected some of node_id, nproc, connect_timeout_s"),
         ("1:2", "nproc=1", "refuses this agent: MAX is 2, expected 1"),
         ("1:1", "nproc=2", "refuses this agent: nproc is 2, expected 1"),
+        ("1:1", "nproc=1,node_id=a", "refuses this agent: node a has 1 already, expected no more"),
     ],
 )
 def test_an_agent_that_cannot_be_of_the_gang_ends_with_status_2_and_one_line(tmp_path, nnodes, conf, said):
     with TorchrunJob(tmp_path, "1:1") as job:
-        job.serve()
+        job.serve("--lease", "4")
         job.agent("a")
         job.until(job.ranks)
         assert job.agent("b", nnodes, conf).wait(60) == 2
