@@ -3,8 +3,8 @@
     python -m bench.torchrun [--trials 20]
 
 Three agents and a spare on this machine, one worker each, on gloo. When a trial is over, a new spare is started, and the agent
-that has rank 0 by then is killed. What differs is the backend alone: `--rdzv-backend c10d` has its store in a process of its own,
-since one in the killed agent ends the job, and otherwise everything as it is by default.
+that has rank 0 by then is killed. What differs is the backend alone: c10d has its store in a process of its own, as one that is
+killed with its agent ends the job, and otherwise everything as it is by default.
 """
 
 import argparse

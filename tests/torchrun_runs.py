@@ -83,10 +83,10 @@ def installed(folder: Path) -> str:
 class TorchrunJob:
     """A coordinator and agents; all that it started is killed when it ends."""
 
-    def __init__(
-        self, folder: Path, nnodes: str = "2:3", steps: int = 1_000_000, step_s: float = 0.05, train: str = TRAIN
-    ) -> None:
-        self.folder, self.nnodes, self.steps, self.step_s = folder, nnodes, steps, step_s
+    def __init__(self, folder: Path, nnodes: str = "2:3", train: str = TRAIN) -> None:
+        self.folder, self.nnodes = folder, nnodes
+        self.steps, self.step_s, self.max_restarts = 1_000_000, 0.05, 3
+        self.started_s: dict[str, float] = {}
         self.backend, self.conf = "rankcore", "nproc=1"
         self.started: list[subprocess.Popen[str]] = []
         self.agents: dict[str, subprocess.Popen[str]] = {}

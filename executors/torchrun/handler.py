@@ -72,7 +72,11 @@ def create(parameters: RendezvousParameters) -> RendezvousHandler:
     if options.nproc is None:
         logger.warning("--rdzv-conf nproc=N is missing: ranks move where agents have different --nproc-per-node")
     link = _linked(parameters, options, host, port)
-    _join(link, options, f"{host}:{port}")
+    try:
+        _join(link, options, f"{host}:{port}")
+    except SystemExit:
+        link.stop(LAST_WORD_S)
+        raise
     return GangRendezvous(link, parameters.run_id, host, parameters.local_addr)
 
 

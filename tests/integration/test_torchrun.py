@@ -167,6 +167,14 @@ def test_an_agent_that_cannot_be_of_the_gang_ends_with_status_2_and_one_line(tmp
         assert lines[0].endswith(said)
 
 
+@pytest.mark.night
+def test_the_example_goes_on_as_rank_0_on_the_spare():
+    done = subprocess.run([sys.executable, ROOT / "examples" / "torchrun_spare.py"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith("node-")]
+    assert sorted(row[1:] for row in rows) == [["0", "killed", "-9"], ["1", "1", "0"], ["2", "2", "0"], ["spare", "0", "0"]]
+
+
 def test_a_coordinator_that_cannot_be_says_so_in_one_line():
     command = [sys.executable, "-m", "executors.cli", "gang", "serve", "--nnodes", "3:2"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
