@@ -19,6 +19,7 @@ from executors.cli.commands.evict import evict
 from executors.cli.commands.executors import executors
 from executors.cli.commands.explain import explain
 from executors.cli.commands.fork import fork
+from executors.cli.commands.gang import gang
 from executors.cli.commands.logs import logs
 from executors.cli.commands.nodes import cordon, drain, replace, stop, uncordon
 from executors.cli.commands.notes import notes
@@ -68,6 +69,7 @@ NUMBERS = {"ignore_unknown_options": True}
 for command in COMMANDS:
     settings = NUMBERS if command is scale else None
     app.command(command.__name__.replace("_", "-"), epilog=WHERE, context_settings=settings)(command)
+app.add_typer(gang, name="gang", epilog=WHERE)
 
 
 def _show_version(wanted: bool) -> None:
