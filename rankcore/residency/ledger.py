@@ -35,6 +35,7 @@ class Ledger:
         newcomers: Who has begun to wait.
         stirred: Whether another one may be first in line now.
         relieved: Whether bytes were freed on the node of the reservation, and not looked at since.
+        heirs: Who has gone ahead of the first in line, to the place of who it succeeds.
     """
 
     def __init__(self, state: ResidencyState, at: float) -> None:
@@ -60,6 +61,7 @@ class Ledger:
         self.newcomers: list[ReplicaId] = []
         self.stirred = False
         self.relieved = False
+        self.heirs: list[ReplicaId] = []
         self._touched: dict[NodeId, None] = {}
         self._at_rest: dict[ReplicaId, None] = {}
 

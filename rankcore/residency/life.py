@@ -16,7 +16,7 @@ from rankcore.residency.ledger import Ledger
 from rankcore.residency.levels import Level, Phase
 from rankcore.residency.machines import lose_copy, shed
 from rankcore.residency.notes import ResidencyNoteKind
-from rankcore.residency.placing import give_up_place, go_on, off_gpus, place
+from rankcore.residency.placing import give_up_place, go_on, off_gpus, place, settle
 from rankcore.residency.roster import Group
 from rankcore.residency.spec import ModelSpec
 from rankcore.residency.state import Resident, replica_id_of
@@ -91,7 +91,7 @@ def on_replica_lost(ledger: Ledger, event: ReplicaLost) -> None:
         was = _place_of(record)
         off_gpus(ledger, record, Phase.RESTING, because)
         if event.heir is not None:
-            _inherit(ledger, event.heir, was)
+            _inherit(ledger, event.heir, record.replica_id, was)
     elif record.phase is Phase.LEAVING:
         _has_left(ledger, record, because, event.heir)
     elif record.phase is Phase.LOADING:
@@ -159,8 +159,14 @@ def _place_of(record: Resident) -> Place:
     return Place(record.node_id, record.gpus, record.need_bytes[0])
 
 
-def _inherit(ledger: Ledger, spec: ModelSpec, was: Place) -> None:
-    """One more of a model is wanted, at a place that has become free if it fits: beside a copy there, or from disk."""
+def _inherit(ledger: Ledger, spec: ModelSpec, leaver_id: ReplicaId, was: Place) -> None:
+    """One more of a model is wanted, at a place that has become free if it fits: beside a copy there, or from disk.
+
+    Ahead of who is first in line, unless that is of the same model, or the leaver has gone ahead of it itself (T12).
+    """
+    head = ledger.head
+    if head is not None and (leaver_id in head.heirs or ledger.replicas[head.replica_id].model == spec.model):
+        settle(ledger)
     ledger.set_spec(spec)
     ledger.ask(spec.model, ledger.requests)
     ledger.requests += 1
@@ -200,7 +206,7 @@ def _has_left(ledger: Ledger, record: Resident, failure: str, heir: ModelSpec | 
     if newcomer_id is not None:
         one_less(ledger, newcomer_id, record.replica_id)
     if heir is not None:
-        _inherit(ledger, heir, was)
+        _inherit(ledger, heir, record.replica_id, was)
     if smaller:
         place(ledger, ledger.replicas[record.replica_id])
 

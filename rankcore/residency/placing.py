@@ -43,13 +43,18 @@ def place(ledger: Ledger, record: Resident, *, first: Place | None = None, among
     Args:
         ledger: The books.
         record: RESTING, WAITING or DROPPING.
-        first: A place that has just become free: it goes there if it fits.
+        first: The place that who it succeeds has just left: it goes there if it fits, ahead of who is first in line.
         among: Only these nodes; None: all. Where it does not fit on these, nothing is said.
     """
-    settle(ledger)
     need = need_of(ledger, record.model, record.size_bytes)
+    back = _back(ledger, need, first)
+    if back is not None:
+        _reserve(ledger, record, back, None)
+        _let_pass(ledger, record.replica_id)
+        return True
+    settle(ledger)
     nodes = None if among is None else _suitable(ledger, need, among)
-    found = _back(ledger, need, first) or _beside_its_copy(ledger, need, record, nodes) or best_fit(ledger, need, nodes)
+    found = _beside_its_copy(ledger, need, record, nodes) or best_fit(ledger, need, nodes)
     if found is not None:
         _reserve(ledger, record, found, None)
         return True
@@ -153,12 +158,26 @@ def settle(ledger: Ledger) -> None:
         return
     ledger.relieved = False
     record = ledger.replicas[ledger.head.replica_id]
+    record = take_over(ledger, record)
     still = tuple(each for each in record.waits_for if _is_in_its_way(ledger.replicas[each], record))
+    if record.gpu_bytes == record.need_bytes:
+        still = tuple(each for each in still if ledger.replicas[each].makes_room_for == record.replica_id)
     if still != record.waits_for:
         record = ledger.change(record, waits_for=still)
-    record = take_over(ledger, record)
     if not still:
         set_out(ledger, record, ())
+
+
+def _let_pass(ledger: Ledger, heir_id: ReplicaId) -> None:
+    """Who is first in line waits for a successor at its place, too; that one has no successor ahead of it (T12)."""
+    if ledger.head is None:
+        return
+    heir, record = ledger.replicas[heir_id], take_over(ledger, ledger.replicas[ledger.head.replica_id])
+    short = [gpu for gpu, own, need in zip(record.gpus, record.gpu_bytes, record.need_bytes, strict=True) if own < need]
+    if heir.node_id == record.node_id and not set(heir.gpus).isdisjoint(short):
+        ledger.heirs.append(heir_id)
+        ledger.head = msgspec.structs.replace(ledger.head, heirs=(*ledger.head.heirs, heir_id))
+        ledger.change(record, waits_for=tuple(sorted({*record.waits_for, heir_id})))
 
 
 def set_out(ledger: Ledger, record: Resident, victims: tuple[ReplicaId, ...]) -> None:

@@ -148,10 +148,12 @@ class Reservation(Struct, frozen=True, gc=False):
 
     Attributes:
         since: When it began to wait.
+        heirs: Who has gone ahead of it to the place of who it succeeds.
     """
 
     replica_id: ReplicaId
     since: float
+    heirs: tuple[ReplicaId, ...] = ()
 
 
 @attrs.frozen(kw_only=True)

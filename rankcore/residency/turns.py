@@ -15,11 +15,19 @@ that are not HOT yet, or are on their way out for somebody else: `Resident.waits
 3. Bytes that become free at its place meanwhile are its own before anybody else is tried (`placing.settle`).
 4. Something better turns up on another node, free room or victims whose turns are over: it goes there at once (`elsewhere`).
 5. A newcomer of a higher standing that could have the place takes it: the line begins anew, and it says so (SLIPPED).
+6. Somebody at its place is succeeded: by a new version, or since its process has ended. The memory is the successor's, so an
+   update takes nobody's place in the rollout away, and it is one of those waited for instead (`placing._let_pass`). What was
+   promised moves by its load and its turn, which is said.
 
 **Why it ends.** Each turn has an end that no call can move: `hot_since + max(min_hot_s, turn_s)`. A victim that loads is HOT
 after its load, or has failed and is none. So all turns are over at some time that was known in the step in which the first in
 line got its place, and nobody is added to its victims. That time, and how long they take to leave, and the load itself, are
 `due_at`. A lost victim makes it earlier; what makes it later is noted.
+
+A successor would be one more, and so would be its own: updated again and again, or dying young, the victims would never have
+had their turns. So a successor that has gone ahead has no successor ahead of it (`Reservation.heirs`): what it leaves is the
+first in line's, and who is to be in its place then waits in line. Each of the victims is succeeded once at most, by one whose
+turn ends; so there are at most as many hand-overs as there were victims, and then all turns are over as above.
 
 **What it costs.** `LINE_MAX` of those that wait are tried, on `NODES_MAX` nodes, where there is no reservation and somebody has
 begun to wait or one has ended; else on nodes alone where something has changed. So beyond these limits it is one of the first.
@@ -339,6 +347,8 @@ def _see_when(ledger: Ledger, record: Resident) -> None:
     due_at = _due_at(ledger, record, ledger.nodes[record.node_id], record.waits_for)
     if due_at > record.due_at:
         late_s = due_at - record.due_at
-        because = f"{late_s:.0f} s later than promised: {', '.join(record.waits_for)} took longer"
-        ledger.note(ResidencyNoteKind.SLIPPED, "T13", record, because)
-        ledger.change(record, due_at=due_at + late_s)
+        heirs = [each for each in ledger.heirs if each in record.waits_for]
+        because = f"{', '.join(heirs)} succeeds who was there" if heirs else f"{', '.join(record.waits_for)} took longer"
+        ledger.note(ResidencyNoteKind.SLIPPED, "T13", record, f"{late_s:.0f} s later than promised: {because}")
+        # What took longer may do so again: twice the time, so that it is said a few times, and not at each look.
+        ledger.change(record, due_at=due_at if heirs else due_at + late_s)

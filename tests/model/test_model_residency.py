@@ -16,7 +16,7 @@ from executors.cli.app import app
 from rankcore.events import ClockAdvanced
 from rankcore.frozen import EMPTY
 from rankcore.kernel import Violation
-from rankcore.residency import Phase, displacement, leaving, life, reach, step, turns
+from rankcore.residency import Phase, displacement, leaving, life, placing, reach, step, turns
 from rankcore.residency.commands import LoadToGpu
 from rankcore.residency.levels import Level
 from rankcore.testing.explore import Allowance, explored
@@ -50,11 +50,27 @@ def test_the_beginning_of_each_system_holds(name: str):
     assert (search.broken, search.complete) == (None, False)
 
 
-@pytest.mark.parametrize("sizes", [(3, 4), (1, 3, 4)], ids=str)
-def test_whoever_is_first_in_line_is_hot_by_the_time_it_was_promised(sizes):
-    """The world of turns, smaller, to its end: whatever is called, no promise is late or put off, and all comes to rest."""
-    search = explored(ResidencySystem(in_turns(*sizes, asks=3)))
+@pytest.mark.parametrize(
+    "bounds", [in_turns(3, 4, asks=3), in_turns(1, 3, 4, asks=3), in_turns(3, 4, asks=2, replacements=2)], ids=str
+)
+def test_whoever_is_first_in_line_is_hot_by_the_time_it_was_promised(bounds):
+    """Worlds of turns, smaller, to their end: no promise is late, or put off but by a successor, and all comes to rest."""
+    search = explored(ResidencySystem(bounds))
     assert (search.broken, search.complete) == (None, True)
+
+
+@pytest.mark.parametrize(
+    ("function", "wrong"),
+    [
+        ("_back", lambda *_: None),
+        ("_let_pass", lambda ledger, heir_id: ledger.heirs.append(heir_id)),
+    ],
+)
+def test_a_successor_without_its_place_or_without_who_is_first_in_line_behind_it_is_found(function, wrong, monkeypatch):
+    monkeypatch.setattr(placing, function, wrong)
+    search = explored(ResidencySystem(in_turns(3, 4, asks=2, replacements=1)))
+    assert search.broken is not None
+    assert {each.rule for each in search.broken.violations} == {"T12"}
 
 
 def test_promises_that_are_late_or_put_off_are_found_where_all_keep_to_the_estimates(monkeypatch):

@@ -194,6 +194,94 @@ def test_the_first_in_line_goes_in_the_end_whoever_comes():
     assert due_at - cluster.now < 2.0
 
 
+def replaced(cluster, replica_id, spec):
+    """It is let go, and has left when its successor is wanted in its place."""
+    cluster.evict(replica_id=replica_id, keep="COLD")
+    return succeeded(cluster, replica_id, spec)
+
+
+def succeeded(cluster, replica_id, spec):
+    command = [each for each in cluster.pending if each.replica_id == replica_id][-1]
+    return cluster.answer(command, heir=spec)
+
+
+def test_what_a_replica_leaves_is_its_successors_and_the_first_in_line_waits_for_that_instead_and_is_told():
+    cluster = loaded(units(), model("a", 3)).deploy(model("m", 4))
+    assert cluster["m#1"].due_at == pytest.approx(3.0 + 3.0 + 1.0 + 4.0)
+    replaced(cluster, "a#0", model("a", 3))
+    assert cluster.where("a#2") == ("COLD", "loading", "n1", (0,))
+    assert (cluster.state.head.heirs, cluster["m#1"].waits_for, cluster["m#1"].gpu_bytes) == (("a#2",), ("a#2",), (1,))
+    assert said(cluster, "slipped") == [("m#1", "3 s later than promised: a#2 succeeds who was there")]
+    assert cluster["m#1"].due_at == pytest.approx(3.0 + 3.0 + 3.0 + 1.0 + 4.0)
+
+
+def test_the_place_of_one_that_has_died_is_its_successors():
+    cluster = loaded(units(), model("a", 3)).deploy(model("m", 4)).end("a#0")
+    assert (cluster.where("a#2")[1], cluster["m#1"].waits_for) == ("loading", ("a#2",))
+
+
+def test_a_successor_that_has_gone_ahead_of_the_first_in_line_has_no_successor_ahead_of_it():
+    cluster = loaded(units(), model("a", 3)).deploy(model("m", 4))
+    replaced(cluster, "a#0", model("a", 3))
+    replaced(cluster, "a#2", model("a", 3))
+    assert cluster.where("m#1")[1] == "loading"
+    assert (cluster.state.head.replica_id, cluster["a#3"].waits_for) == ("a#3", ("m#1",))
+    assert said(cluster, "slipped") == []
+
+
+def test_each_of_those_waited_for_is_succeeded_once():
+    cluster = loaded(units(), model("a", 2))
+    loaded(cluster, model("b", 2)).deploy(model("m", 4))
+    replaced(cluster, "a#0", model("a", 2))
+    replaced(cluster, "b#1", model("b", 2))
+    assert (cluster.state.head.heirs, cluster["m#2"].waits_for) == (("a#3", "b#4"), ("a#3", "b#4"))
+
+
+def test_beside_a_smaller_successor_the_first_in_line_has_its_room_at_once():
+    cluster = loaded(units((5,)), model("a", 4)).deploy(model("m", 2))
+    replaced(cluster, "a#0", model("b", 3))
+    assert (cluster.where("b#2")[1], cluster.where("m#1")[1], said(cluster, "slipped")) == ("loading", "loading", [])
+
+
+def test_a_successor_that_takes_more_than_was_left_to_it_waits_in_line():
+    cluster = loaded(units(), model("a", 3)).deploy(model("m", 4))
+    replaced(cluster, "a#0", model("b", 4))
+    assert (cluster.where("m#1")[1], cluster.where("b#2")[1]) == ("loading", "reserving")
+
+
+def test_who_is_first_in_line_and_of_the_successors_model_has_the_place():
+    cluster = loaded(units(), model("a", 3)).deploy(model("b", 4))
+    replaced(cluster, "a#0", model("b", 4))
+    assert (cluster.where("b#1")[1], cluster.where("b#2")[1]) == ("loading", "waiting")
+
+
+def test_behind_a_successor_that_nobody_may_displace_there_is_no_place():
+    own = model("a", 3, dedicated=True)
+    cluster = loaded(units(), own).evict(model="a", keep="COLD").deploy(model("m", 4))
+    assert cluster["m#1"].waits_for == ("a#0",)
+    succeeded(cluster, "a#0", own)
+    assert (cluster.where("a#2")[1], cluster.where("m#1")[1], cluster.state.head) == ("loading", "waiting", None)
+    assert [each for each, _ in said(cluster, "slipped")] == ["m#1"]
+
+
+def test_for_whom_others_leave_has_what_they_leave_whoever_succeeds_them():
+    cluster = loaded(units(), model("a", 4)).deploy(model("m", 4)).wait(4.0)
+    assert cluster["a#0"].makes_room_for == "m#1"
+    succeeded(cluster, "a#0", model("a", 4))
+    assert (cluster.where("m#1")[1], cluster.where("a#2")[1]) == ("loading", "reserving")
+
+
+def test_who_has_all_it_needs_waits_for_nobody_any_more():
+    """A and b are to leave for m; c leaves, on which nobody counted, and that is enough."""
+    cluster = loaded(units((8,)), model("c", 4, dedicated=True))
+    for name in "ab":
+        loaded(cluster, model(name, 2))
+    cluster.deploy(model("m", 3))
+    assert cluster["m#3"].waits_for == ("a#1", "b#2")
+    cluster.evict(model="c", keep="COLD").answer()
+    assert cluster.where("m#3")[1] == "loading"
+
+
 def test_before_any_load_the_policy_says_how_fast_they_are_and_afterwards_those_that_were_alone():
     cluster = units((9,))
     assert load_s(cluster.state.policy, cluster.state.nodes["n1"], 6, "COLD") == 6.0

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 
 from rankcore.kernel import Violation
+from rankcore.residency.events import Event, OffloadFailed, OffloadFinished, ReplicaLost
+from rankcore.residency.fit import share
 from rankcore.residency.ledger import Ledger
 from rankcore.residency.levels import Phase
 from rankcore.residency.notes import ResidencyNote, ResidencyNoteKind
@@ -55,6 +57,26 @@ def check_promise(before: ResidencyState, after: ResidencyState, notes: Iterable
             yield Violation("T13", f"{replica_id} was promised to be HOT by {old.due_at}, and now by {new.due_at}")
         if new.phase is Phase.WAITING:
             yield Violation("T13", f"{replica_id} was promised to be HOT by {old.due_at}, and waits again")
+
+
+def check_successor(before: ResidencyState, event: Event, after: ResidencyState) -> Iterable[Violation]:
+    """Of a step: what a replica leaves is its successor's, ahead of who is first in line, who is put off once by each (T12)."""
+    if not isinstance(event, OffloadFinished | OffloadFailed | ReplicaLost) or event.heir is None or before.head is None:
+        return
+    leaver, head, model = before.replicas.get(event.replica_id), before.head, event.heir.model
+    come = [after.replicas[each] for each in after.wanted_replicas(model) if each not in before.wanted_replicas(model)]
+    if leaver is None or not come or before.replicas[head.replica_id].model == model:
+        return
+    if event.replica_id in head.heirs:
+        if after.head is not None and after.head.replica_id == head.replica_id and after.head.heirs != head.heirs:
+            yield Violation("T12", f"{come[0].replica_id} goes ahead of {head.replica_id}, as {event.replica_id} has")
+        return
+    each_bytes = share(max(event.heir.total_bytes, come[0].size_bytes), len(leaver.gpus) or 1)
+    would_fit = leaver.makes_room_for is None and leaver.phase in (Phase.SERVING, Phase.LEAVING)
+    would_fit = would_fit and not event.heir.spread and leaver.node_id not in event.heir.avoids
+    would_fit = would_fit and event.heir.gpus in (None, len(leaver.gpus)) and min(leaver.gpu_bytes, default=0) >= each_bytes
+    if would_fit and come[0].phase is Phase.WAITING:
+        yield Violation("T12", f"{come[0].replica_id} waits, though {event.replica_id} has left it its place")
 
 
 def overdue(state: ResidencyState) -> Iterable[Violation]:

@@ -14,7 +14,7 @@ from rankcore.residency.events import (
     OffloadFinished,
     ReplicaLost,
 )
-from rankcore.residency.invariants.line import check_promise
+from rankcore.residency.invariants.line import check_promise, check_successor
 from rankcore.residency.invariants.states import fits_on
 from rankcore.residency.levels import Phase
 from rankcore.residency.notes import ResidencyNoteKind
@@ -47,6 +47,7 @@ def check_step(before: ResidencyState, event: Event, step: ResidencyStep) -> lis
         *_what_fits_nowhere_disturbs_nobody(before, event, step),
         *_loads_come_last(after, step),
         *check_promise(before, after, step.notes),
+        *check_successor(before, event, after),
     ]
 
 

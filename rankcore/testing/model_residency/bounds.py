@@ -33,6 +33,7 @@ class ResidencyBounds:
         deaths: Processes that end, with the weights that they have.
         node_losses: Nodes that are lost; each may come back.
         repeats: Answers that come again.
+        replacements: Replicas that are let go so that another one of their model takes their place, in a world of ticks.
         in_ticks: Time passes in whole ticks, and all keep to the planner's estimates: `ticks`.
         policy: The planner's; None: as usual.
     """
@@ -45,6 +46,7 @@ class ResidencyBounds:
     deaths: int = 0
     node_losses: int = 0
     repeats: int = 0
+    replacements: int = 0
     in_ticks: bool = False
     policy: ResidencyPolicy | None = None
 
@@ -120,5 +122,6 @@ SYSTEMS: dict[str, ResidencyBounds] = {
         deaths=1,
     ),
     "residency-turns": in_turns(1, 3, 4, asks=4),
+    "residency-heirs": in_turns(3, 4, asks=3, replacements=2),
 }
 """The series of `rankcore check --residency`."""

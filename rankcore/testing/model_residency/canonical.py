@@ -28,6 +28,7 @@ def canonical(world: ResidencyWorld) -> bytes:
             world.memory,
             world.spent,
             world.ticks,
+            world.replaced,
         )
     )
 

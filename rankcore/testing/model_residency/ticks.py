@@ -4,6 +4,9 @@ A load of so many bytes takes as many ticks, and loads of one node come one afte
 Calls begin where a replica has just become HOT, and end at any time. So whoever was promised to be HOT is it by then, and no
 promise is put off: that is bounded liveness as a safety property, and there is no cycle in which the first in line waits, since
 each tick brings it nearer to a time that does not move.
+
+A replica may be let go so that another one of its model takes its place, as in an update. That puts off what was promised, but
+not twice by a successor of a successor.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,9 +15,9 @@ from typing import TYPE_CHECKING
 from rankcore.events import ClockAdvanced
 from rankcore.kernel import Violation
 from rankcore.residency.commands import LoadToGpu
-from rankcore.residency.events import LoadFinished, OffloadFinished, ReplicaUsed
+from rankcore.residency.events import Event, EvictRequested, LoadFinished, OffloadFinished, ReplicaUsed
 from rankcore.residency.invariants.line import overdue
-from rankcore.residency.levels import Phase
+from rankcore.residency.levels import Level, Phase
 from rankcore.residency.notes import ResidencyNoteKind
 from rankcore.residency.state import ResidencyState
 from rankcore.residency.step import ResidencyStep
@@ -54,8 +57,14 @@ def a_tick_passes(draft: "ResidencyWorldDraft", _: int) -> None:
     for command in done:
         draft.given.remove(command)
         draft.memory = draft.memory.done(command)
-        kind = LoadFinished if isinstance(command, LoadToGpu) else OffloadFinished
-        draft.tell(kind(replica_id=command.replica_id, move=command.move, at=at))
+        about = {"replica_id": command.replica_id, "move": command.move, "at": at}
+        if isinstance(command, LoadToGpu):
+            draft.tell(LoadFinished(**about))
+        else:
+            is_replaced = command.replica_id in draft.replaced
+            draft.replaced.discard(command.replica_id)
+            model = draft.state.replicas[command.replica_id].model
+            draft.tell(OffloadFinished(**about, heir=draft.bounds.spec(model) if is_replaced else None))
     if not done:
         draft.tell(ClockAdvanced(at=at))
 
@@ -65,9 +74,27 @@ def call(in_flight: int, draft: "ResidencyWorldDraft", number: int) -> None:
     draft.tell(ReplicaUsed(replica_id=_named(draft.state, number), in_flight=in_flight, at=draft.state.clock))
 
 
-def check_promises(step: ResidencyStep) -> Iterator[Violation]:
-    """T13 where all keep to the estimates: nobody is late, and no promise is put off."""
+def may_be_replaced(state: ResidencyState) -> Iterator[tuple[str, int]]:
+    """Whoever serves."""
+    for number, replica_id in enumerate(sorted(state.replicas)):
+        if state.replicas[replica_id].phase in (Phase.LOADING, Phase.SERVING):
+            yield "is replaced", number
+
+
+def is_replaced(draft: "ResidencyWorldDraft", number: int) -> None:
+    """A replica is let go, and another one of its model is wanted in its place as soon as it has left."""
+    draft.spend("replacements")
+    replica_id = _named(draft.state, number)
+    draft.replaced.add(replica_id)
+    draft.tell(EvictRequested(replica_id=replica_id, keep=Level.COLD, at=draft.state.clock))
+
+
+def check_promises(before: ResidencyState, event: Event, step: ResidencyStep) -> Iterator[Violation]:
+    """T13 where all keep to the estimates: nobody is late, and no promise is put off but for a successor, once."""
     yield from overdue(step.state)
+    heir, leaver_id = getattr(event, "heir", None), getattr(event, "replica_id", "")
+    if heir is not None and before.head is not None and leaver_id not in before.head.heirs:
+        return
     for note in step.notes:
         if note.kind is ResidencyNoteKind.SLIPPED:
             yield Violation("T13", f"{note.replica_id}: {note.because}")

@@ -27,7 +27,15 @@ from rankcore.residency.invariants import check, check_step
 from rankcore.testing.model_residency.bounds import ResidencyBounds
 from rankcore.testing.model_residency.driving import DrivenPlanner, driven
 from rankcore.testing.model_residency.memory import TakenMemory
-from rankcore.testing.model_residency.ticks import a_tick_passes, call, check_promises, moves_in_ticks
+from rankcore.testing.model_residency.ticks import (
+    a_tick_passes,
+    call,
+    check_promises,
+    is_replaced,
+    may_be_replaced,
+    moves_in_ticks,
+)
+from rankcore.values import ReplicaId
 
 Given: TypeAlias = LoadToGpu | OffloadToCpu | UnloadFromGpu | DropFromCpu
 Move: TypeAlias = tuple[str, int]
@@ -35,7 +43,7 @@ Move: TypeAlias = tuple[str, int]
 
 FAIR = ("is done", "time passes", "a tick passes")
 """Moves that have to happen at some time: they lead to rest (T10)."""
-BUDGETS = ("asks", "failures", "deaths", "node_losses", "repeats")
+BUDGETS = ("asks", "failures", "deaths", "node_losses", "repeats", "replacements")
 
 
 @attrs.frozen
@@ -50,6 +58,7 @@ class ResidencyWorld:
         memory: Whose weights really are where.
         spent: How often each budget was used, in the order of `BUDGETS`.
         ticks: For how many ticks each of `given` is under way, in a world of ticks.
+        replaced: Who leaves so that another one of its model takes its place, ids ascending.
     """
 
     bounds: ResidencyBounds
@@ -59,6 +68,7 @@ class ResidencyWorld:
     memory: TakenMemory = attrs.Factory(TakenMemory)
     spent: tuple[int, ...] = (0,) * len(BUDGETS)
     ticks: tuple[int, ...] = ()
+    replaced: tuple[ReplicaId, ...] = ()
 
 
 class ResidencyWorldDraft:
@@ -72,13 +82,15 @@ class ResidencyWorldDraft:
         self.memory = world.memory
         self.spent = list(world.spent)
         self.ticks = dict(zip((each.move for each in world.given), world.ticks, strict=False))
+        self.replaced = set(world.replaced)
         self.broken: list[Violation] = []
 
     def close(self) -> ResidencyWorld:
         """As a value."""
         ticks = tuple(self.ticks.get(each.move, 0) for each in self.given) if self.bounds.in_ticks else ()
         given = tuple(self.given)
-        return ResidencyWorld(self.bounds, self.state, self.called_for, given, self.memory, tuple(self.spent), ticks)
+        replaced = tuple(sorted(self.replaced))
+        return ResidencyWorld(self.bounds, self.state, self.called_for, given, self.memory, tuple(self.spent), ticks, replaced)
 
     def spend(self, budget: str) -> None:
         """Use one of a budget."""
@@ -92,7 +104,7 @@ class ResidencyWorldDraft:
             self.broken += check(step.state)
             self.broken += check_step(before, event, step)
             if self.bounds.in_ticks:
-                self.broken += check_promises(step)
+                self.broken += check_promises(before, event, step)
             for command in step.commands:
                 if isinstance(command, Given):
                     self.given = [each for each in self.given if each.replica_id != command.replica_id]
@@ -135,6 +147,8 @@ def moves(world: ResidencyWorld) -> Iterator[Move]:
     if left["deaths"]:
         for number in range(len(_alive(world.memory))):
             yield "dies", number
+    if left["replacements"]:
+        yield from may_be_replaced(world.state)
     if left["repeats"]:
         for number in range(len(world.state.replicas)):
             yield "is done again", number
@@ -233,6 +247,7 @@ _MOVES: dict[str, Callable[[ResidencyWorldDraft, int], None]] = {
     "a tick passes": a_tick_passes,
     "is called": partial(call, 1),
     "call ends": partial(call, 0),
+    "is replaced": is_replaced,
     "joins": _joins,
     "is lost": _is_lost,
 }
