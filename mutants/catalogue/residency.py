@@ -290,6 +290,22 @@ RESIDENCY = (
         "        and spec.priority <= need.spec.priority + ledger.clock // ledger.policy.aging_s\n",
     ),
     Mutant(
+        "a-successor-comes-behind-the-first-in-line",
+        "T12",
+        "what a replica leaves to its successor is taken by who is first in line, so that an update loses its memory",
+        PLACING,
+        "    if back is not None:\n",
+        "    if back is not None and ledger.head is None:\n",
+    ),
+    Mutant(
+        "a-successor-is-succeeded-ahead-of-the-first-in-line",
+        "T12",
+        "who is updated again and again, or dies young, goes ahead of the first in line for ever",
+        "rankcore/residency/life.py",
+        "leaver_id in head.heirs or ",
+        "",
+    ),
+    Mutant(
         "a-promise-is-put-off-without-a-word",
         "T13",
         "what was promised to the first in line moves to a later time, and nobody says so",

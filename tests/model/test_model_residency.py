@@ -59,15 +59,8 @@ def test_whoever_is_first_in_line_is_hot_by_the_time_it_was_promised(bounds):
     assert (search.broken, search.complete) == (None, True)
 
 
-@pytest.mark.parametrize(
-    ("function", "wrong"),
-    [
-        ("_back", lambda *_: None),
-        ("_let_pass", lambda ledger, heir_id: ledger.heirs.append(heir_id)),
-    ],
-)
-def test_a_successor_without_its_place_or_without_who_is_first_in_line_behind_it_is_found(function, wrong, monkeypatch):
-    monkeypatch.setattr(placing, function, wrong)
+def test_a_successor_whose_place_is_given_to_the_first_in_line_is_found(monkeypatch):
+    monkeypatch.setattr(placing, "_back", lambda *_: None)
     search = explored(ResidencySystem(in_turns(3, 4, asks=2, replacements=1)))
     assert search.broken is not None
     assert {each.rule for each in search.broken.violations} == {"T12"}

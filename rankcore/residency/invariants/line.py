@@ -75,7 +75,7 @@ def check_successor(before: ResidencyState, event: Event, after: ResidencyState)
     would_fit = leaver.makes_room_for is None and leaver.phase in (Phase.SERVING, Phase.LEAVING)
     would_fit = would_fit and not event.heir.spread and leaver.node_id not in event.heir.avoids
     would_fit = would_fit and event.heir.gpus in (None, len(leaver.gpus)) and min(leaver.gpu_bytes, default=0) >= each_bytes
-    if would_fit and come[0].phase is Phase.WAITING:
+    if would_fit and (come[0].phase is Phase.WAITING or come[0].due_at is not None):
         yield Violation("T12", f"{come[0].replica_id} waits, though {event.replica_id} has left it its place")
 
 

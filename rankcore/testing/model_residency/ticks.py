@@ -57,14 +57,14 @@ def a_tick_passes(draft: "ResidencyWorldDraft", _: int) -> None:
     for command in done:
         draft.given.remove(command)
         draft.memory = draft.memory.done(command)
-        about = {"replica_id": command.replica_id, "move": command.move, "at": at}
+        replica_id, move, heir = command.replica_id, command.move, None
         if isinstance(command, LoadToGpu):
-            draft.tell(LoadFinished(**about))
-        else:
-            is_replaced = command.replica_id in draft.replaced
-            draft.replaced.discard(command.replica_id)
-            model = draft.state.replicas[command.replica_id].model
-            draft.tell(OffloadFinished(**about, heir=draft.bounds.spec(model) if is_replaced else None))
+            draft.tell(LoadFinished(replica_id=replica_id, move=move, at=at))
+            continue
+        if replica_id in draft.replaced:
+            draft.replaced.remove(replica_id)
+            heir = draft.bounds.spec(draft.state.replicas[replica_id].model)
+        draft.tell(OffloadFinished(replica_id=replica_id, move=move, heir=heir, at=at))
     if not done:
         draft.tell(ClockAdvanced(at=at))
 
