@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from rankcore.events import ClockAdvanced
 from rankcore.residency import Level, Phase, ResidencyNoteKind, residency_step
 from rankcore.residency.commands import LoadToGpu, UnloadFromGpu
-from rankcore.residency.events import DeployRequested, EvictRequested, LoadFailed, NodeLost
+from rankcore.residency.events import DeployRequested, EvictRequested, LoadFailed, NodeLost, OffloadFinished
 from rankcore.residency.invariants import check, check_step
-from rankcore.residency.invariants.line import check_promise, overdue
+from rankcore.residency.invariants.line import check_promise, check_successor, overdue
 from rankcore.residency.notes import ResidencyNote
 from rankcore.residency.spec import Wanted
 from rankcore.residency.state import Gpu
@@ -390,6 +390,18 @@ def test_a_promise_that_is_put_off_without_a_word_is_seen():
         assert [each.rule for each in check_promise(before, after, ())] == ["T13"]
         said = ResidencyNote(kind=ResidencyNoteKind.SLIPPED, rule="T13", replica_id="m#1", because="it says so")
         assert list(check_promise(before, after, (said,))) == []
+
+
+def test_a_successor_of_a_successor_that_goes_ahead_of_the_first_in_line_is_seen():
+    cluster = in_line().evict(replica_id="a#0", keep="COLD")
+    cluster.answer(heir=model("a", 50)).evict(replica_id="a#2", keep="COLD")
+    before, offload = cluster.state, cluster.pending[-1]
+    event = OffloadFinished(replica_id="a#2", move=offload.move, heir=model("a", 50), at=cluster.now)
+    assert list(check_successor(before, event, residency_step(before, event).state)) == []
+    forgotten = broken(before, head=replace(before.head, heirs=()))
+    after = residency_step(forgotten, event).state
+    found = list(check_successor(before, event, after))
+    assert [each.detail for each in found] == ["a#3 goes ahead of m#1, as a#2 has"]
 
 
 def test_who_is_late_is_seen_where_all_keep_to_the_estimates():
