@@ -165,6 +165,7 @@ def settle(ledger: Ledger) -> None:
     if still != record.waits_for:
         record = ledger.change(record, waits_for=still)
     if not still:
+        say_where(ledger, record, (), True)
         set_out(ledger, record, ())
 
 
