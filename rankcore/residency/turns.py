@@ -303,6 +303,8 @@ def _begin(ledger: Ledger, record: Resident) -> None:
             assert record.node_id is not None
             ledger.places.append((record, Place(record.node_id, record.gpus, record.need_bytes[0]), gone, cost))
             say_where(ledger, record, gone, True)
+        elif not record.waits_for:
+            say_where(ledger, record, gone, True)
         set_out(ledger, record, gone)
 
 
