@@ -228,7 +228,7 @@ def trace_error(folder: Path, content: bytes | None) -> str:
         (HEADER.encode() + b"5,1,1.5\n", "trace.csv:2: GeneratedTokens: expected an integer from 0"),
         (HEADER.encode() + b"soon,1,1\n", "trace.csv:2: TIMESTAMP: expected seconds, or"),
         (HEADER.encode() + b"nan,1,1\n", "trace.csv:2: TIMESTAMP: expected seconds, or"),
-        (HEADER.encode() + b"2023-11-16 18:17:03+01:00,1,1\n", "trace.csv:2: TIMESTAMP: expected seconds, or"),
+        (HEADER.encode() + b"2023-11-31 18:17:03,1,1\n", "trace.csv:2: TIMESTAMP: expected seconds, or"),
         (HEADER.encode() + b"5,1\n", "trace.csv:2: expected 3 columns or more, found 2"),
         (HEADER.encode() + b'5,"1,1\n', "expected a CSV file, but"),
         (b"\xff\xfe\x00", "expected a CSV file in UTF-8"),

@@ -1,29 +1,24 @@
 """Which nodes go down and come up when, read from a trace of a real cluster onto the nodes of a scenario."""
 
-import csv
 import heapq
-import io
 import math
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TextIO
 
 import attrs
 
 from executors.simulator.fields import SECONDS_MAX, shown
-from executors.simulator.load.csvfile import plain_float
-from executors.simulator.regularfile import open_regular
+from executors.simulator.load.csvfile import TraceError, plain_float, read_cells
 
 EVENTS_MAX = 5_000_000
 NAMES_MAX = 1_000_000
-LINE_LENGTH_MAX = 100_000
 
 DOWN, UP = 1, -1
 
 
-class NodeTraceError(ValueError):
+class NodeTraceError(TraceError):
     """A node trace is not what it should be; the text names the file and, where there is one, the line."""
 
 
@@ -77,73 +72,35 @@ class NodeTraceForm:
 
 
 def read_node_trace(path: Path, form: NodeTraceForm, node_ids: Sequence[str]) -> NodeTrace:
-    """Read a CSV file line by line, up to the end of its window.
+    """Read a file line by line, up to the end of its window.
 
     Raises:
-        NodeTraceError: One line that says where, what was found and what is allowed.
+        TraceError: One line that says where, what was found and what is allowed.
     """
     mapping = _MAPPINGS[form.map](path, form, tuple(node_ids))
     last = -math.inf
-    try:
-        with io.TextIOWrapper(open_regular(path), encoding="utf-8-sig", newline="") as file:
-            for line, name, time, change in _rows(path, file, form):
-                if time < last:
-                    problem = f"expected times that ascend, found {time:g} after {last:g}"
-                    raise NodeTraceError(f"{path}:{line}: {form.time_column}: {problem}")
-                last = time
-                if time >= form.end:
-                    break
-                mapping.take(line, name, time, change)
-    except OSError as error:
-        raise NodeTraceError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise NodeTraceError(f"{path}: expected a CSV file in UTF-8, found bytes that are none") from None
+    for line, name, time, change in _rows(path, form):
+        if time < last:
+            problem = f"expected times that ascend, found {time:g} after {last:g}"
+            raise NodeTraceError(f"{path}:{line}: {form.time_column}: {problem}")
+        last = time
+        if time >= form.end:
+            break
+        mapping.take(line, name, time, change)
     return mapping.finish()
 
 
-def _rows(path: Path, file: TextIO, form: NodeTraceForm) -> Iterator[tuple[int, str, float, int]]:
+def _rows(path: Path, form: NodeTraceForm) -> Iterator[tuple[int, str, float, int]]:
     """(line, name of the node, time in units of the trace, `DOWN` or `UP`)."""
-    rows = csv.reader(_lines(path, file), strict=True)
     changes = {form.down: DOWN, form.up: UP}
-    try:
-        node_at, time_at, event_at = _places(path, next(rows, None), form)
-        width = max(node_at, time_at, event_at) + 1
-        for row in rows:
-            if not row:
-                continue
-            where = f"{path}:{rows.line_num}"
-            if len(row) < width:
-                raise NodeTraceError(f"{where}: expected {width} columns or more, found {len(row)}")
-            name, event = row[node_at].strip(), row[event_at].strip()
-            if not name:
-                raise NodeTraceError(f"{where}: {form.node_column}: expected the name of a node, found nothing")
-            if event not in changes:
-                allowed = f"{shown(form.down)} or {shown(form.up)}"
-                raise NodeTraceError(f"{where}: {form.event_column}: expected {allowed}, found {shown(event)}")
-            yield rows.line_num, name, _time(where, row[time_at], form), changes[event]
-    except csv.Error as error:
-        raise NodeTraceError(f"{path}:{rows.line_num}: expected a line of CSV, but: {error}") from None
-
-
-def _lines(path: Path, file: TextIO) -> Iterator[str]:
-    """The file's lines, none of which takes more memory than it should."""
-    number = 0
-    while line := file.readline(LINE_LENGTH_MAX):
-        number += 1
-        if len(line) == LINE_LENGTH_MAX and not line.endswith("\n"):
-            raise NodeTraceError(f"{path}:{number}: expected a line of less than {LINE_LENGTH_MAX} characters")
-        yield line
-
-
-def _places(path: Path, header: list[str] | None, form: NodeTraceForm) -> tuple[int, int, int]:
-    if header is None:
-        raise NodeTraceError(f"{path}: expected a CSV file with a header line, found an empty file")
-    names = [name.strip() for name in header]
-    for column in (form.node_column, form.time_column, form.event_column):
-        if names.count(column) != 1:
-            problem = "no such column" if column not in names else "two of them"
-            raise NodeTraceError(f"{path}:1: expected a column {shown(column)}, found {problem} in {shown(','.join(names))}")
-    return names.index(form.node_column), names.index(form.time_column), names.index(form.event_column)
+    for line, (name, time, event) in read_cells(path, (form.node_column, form.time_column, form.event_column)):
+        where, name, event = f"{path}:{line}", name.strip(), event.strip()
+        if not name:
+            raise NodeTraceError(f"{where}: {form.node_column}: expected the name of a node, found nothing")
+        if event not in changes:
+            allowed = f"{shown(form.down)} or {shown(form.up)}"
+            raise NodeTraceError(f"{where}: {form.event_column}: expected {allowed}, found {shown(event)}")
+        yield line, name, _time(where, time, form), changes[event]
 
 
 def _time(where: str, text: str, form: NodeTraceForm) -> float:

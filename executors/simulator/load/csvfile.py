@@ -1,17 +1,26 @@
-"""CSV files of any size, read a line at a time, in memory that does not grow with the file or with a line of it."""
+"""CSV and JSON-lines files of any size, packed by gzip or not, read a line at a time, in memory that does not grow with them.
+
+The name's end says which: `.jsonl` has an object in each line, anything else is CSV; `.gz` after it is packed.
+"""
 
 import csv
+import gzip
+import json
 import math
+import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from operator import itemgetter
 from pathlib import Path
-from typing import BinaryIO, NoReturn
+from typing import BinaryIO, NoReturn, cast
 
 from executors.simulator.fields import shown
 from executors.simulator.regularfile import open_regular
 
 LINE_MAX_BYTES = 100_000
 BLOCK_BYTES = 1 << 20
+UNPACKED_MAX_BYTES = 16_000_000_000
+PACKED = ".gz"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -26,14 +35,18 @@ class TooManyLinesError(TraceError):
 def read_cells(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
     """The cells of the wanted columns, in the order in which they are wanted, of each row, with its line number.
 
-    The file is UTF-8 with a header; columns that nobody wants may hold anything, empty lines are skipped.
+    The file is UTF-8, as CSV with a header; columns that nobody wants may hold anything, empty lines are skipped.
 
     Raises:
-        TraceError: The file cannot be read, lacks a column or is no such CSV file.
+        TraceError: The file cannot be read, lacks a column or is no such file.
     """
     reader = None
+    kind = _kind(path)
     try:
-        with open_regular(path) as file:
+        with _opened(path) as file:
+            if kind == ".jsonl":
+                yield from _objects(path, file, columns)
+                return
             reader = csv.reader(_lines(path, file), strict=True)
             places = _places(path, next(reader, None), columns)
             # An itemgetter of one item would give the item itself.
@@ -45,8 +58,8 @@ def read_cells(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, Sequen
                     yield reader.line_num, wanted(row)
                 elif row:
                     refuse(path, reader.line_num, f"expected {needed} columns or more, found {len(row)}")
-    except OSError as error:
-        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise _unreadable(path, error) from None
     except csv.Error as error:
         line = reader.line_num if reader is not None else 1
         refuse(path, line, f"expected a CSV file, but {error}")
@@ -61,8 +74,9 @@ def check_lines(path: Path, most: int) -> None:
         TooManyLinesError: It has more than `most`.
     """
     lines = 0
+    _kind(path)
     try:
-        with open_regular(path) as file:
+        with _opened(path) as file:
             while block := file.read(BLOCK_BYTES):
                 found = block.count(b"\n")
                 if not found and len(block) > LINE_MAX_BYTES:
@@ -70,8 +84,8 @@ def check_lines(path: Path, most: int) -> None:
                 lines += found
                 if lines > most:
                     raise TooManyLinesError(f"{path}: expected at most {most} lines, found more")
-    except OSError as error:
-        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise _unreadable(path, error) from None
 
 
 def refuse(path: Path, line: int, problem: str) -> NoReturn:
@@ -95,11 +109,53 @@ def number_of(path: Path, line: int, column: str, text: str, least: float, most:
     return value
 
 
+def _kind(path: Path) -> str:
+    """The end of the name, without that of the packing."""
+    name = path.with_suffix("") if path.suffix == PACKED else path
+    if name.suffix == ".parquet":
+        raise TraceError(f"{path}: expected .csv or .jsonl, or one of these and .gz: Parquet is not read yet")
+    return name.suffix
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    with open_regular(path) as file:  # unpacking it does not close it
+        yield cast(BinaryIO, gzip.GzipFile(fileobj=file)) if path.suffix == PACKED else file
+
+
+def _unreadable(path: Path, error: Exception) -> TraceError:
+    problem = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return TraceError(f"{path}: cannot be read: {problem}")
+
+
+def _objects(path: Path, file: BinaryIO, columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+    """The same cells of JSON lines; numbers stay the texts that they are, so that none is rounded."""
+    for number, line in enumerate(_lines(path, file), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line, parse_int=str, parse_float=str, parse_constant=str)
+        except (ValueError, RecursionError) as error:
+            problem = error.msg if isinstance(error, json.JSONDecodeError) else "it is nested too deeply"
+            refuse(path, number, f"expected an object of JSON, but {problem}")
+        if not isinstance(row, dict):
+            refuse(path, number, "expected an object of JSON, found another value")
+        for column in columns:
+            if not isinstance(row.get(column), str):
+                problem = "no such key" if column not in row else "neither"
+                refuse(path, number, f"{column}: expected a number or a text, found {problem}")
+        yield number, [row[column] for column in columns]
+
+
 def _lines(path: Path, file: BinaryIO) -> Iterator[str]:
     """The file's lines as text. Read as bytes, so that what is wrong in one is told with its number."""
     number = 0
+    unpacked = 0
     while raw := file.readline(LINE_MAX_BYTES + 1):
         number += 1
+        unpacked += len(raw)
+        if unpacked > UNPACKED_MAX_BYTES and path.suffix == PACKED:
+            refuse(path, number, f"expected at most {UNPACKED_MAX_BYTES:,} bytes unpacked, found more")
         if number == 1:
             raw = raw.removeprefix(BYTE_ORDER_MARK)
         if len(raw) > LINE_MAX_BYTES:

@@ -1,9 +1,10 @@
-"""Requests and rates that somebody measured, read from CSV files."""
+"""Requests and rates that somebody measured, read from CSV files and JSON lines."""
 
 import math
 from array import array
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
+from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,17 @@ RATE_MAX = 1e6
 CV_MAX = 100.0
 STAMP_MAX = 1e12
 EPOCH = datetime(1970, 1, 1)
+UNITS_S = {
+    "s": Decimal(1),
+    "ms": Decimal("1e-3"),
+    "us": Decimal("1e-6"),
+    "ns": Decimal("1e-9"),
+    "min": Decimal(60),
+    "h": Decimal(3_600),
+    "days": Decimal(86_400),
+}
+ISO = "iso"
+TIME_UNITS = (*UNITS_S, ISO)
 
 
 @attrs.frozen
@@ -45,11 +57,18 @@ class TraceRows:
     tokens: tuple["array[Any]", ...]
 
 
-def read_trace(path: Path, time: str, tokens: Sequence[str], speedup: float = 1.0, limit: int | None = None) -> TraceRows:
-    """Read a CSV trace: the column `time` and the columns `tokens`, of the first `limit` requests.
+def read_trace(
+    path: Path,
+    time: str,
+    tokens: Sequence[str],
+    speedup: float = 1.0,
+    limit: int | None = None,
+    time_unit: str | None = None,
+) -> TraceRows:
+    """Read a trace: the column `time` and the columns `tokens`, of the first `limit` requests.
 
-    Times are seconds, or `YYYY-MM-DD hh:mm:ss.fff` without a time zone, and ascend. Nothing behind the last request
-    that is wanted is read.
+    Times ascend, and are numbers of `time_unit`, or ISO 8601; without a unit they are seconds where they are numbers.
+    Nothing behind the last request that is wanted is read.
 
     Raises:
         TraceError: With the file and the line.
@@ -58,21 +77,24 @@ def read_trace(path: Path, time: str, tokens: Sequence[str], speedup: float = 1.
         _check_length(path)
     after_s, counts = array("d"), tuple(array("q") for _ in tokens)
     most = REQUESTS_MAX if limit is None else limit
-    first = last = 0.0
+    stamps = _Stamps(path, time, time_unit)
+    first: float | Decimal = 0.0
+    last: float | Decimal = 0.0
     for line, (time_text, *token_texts) in read_cells(path, (time, *tokens)):
         if len(after_s) >= most:
             if limit is not None:
                 break
             refuse(path, line, TOO_MANY.format(most))
-        at_s = _stamp(path, line, time, time_text)
+        at_s = stamps.seconds(line, time_text)
         if not after_s:
             first = last = at_s
-        if at_s < last:
-            refuse(path, line, f"{time}: expected times that ascend, found one {last - at_s:g} s back")
-        if at_s - first > SECONDS_MAX * speedup:
+        since_last_s, since_first_s = stamps.between_s(last, at_s), stamps.between_s(first, at_s)
+        if since_last_s < 0.0:
+            refuse(path, line, f"{time}: expected times that ascend, found one {-since_last_s:g} s back")
+        if since_first_s > SECONDS_MAX * speedup:
             refuse(path, line, f"{time}: expected a trace of at most {SECONDS_MAX:g} s, found {shown(time_text)}")
         last = at_s
-        after_s.append((at_s - first) / speedup)
+        after_s.append(since_first_s / speedup)
         for place, text in enumerate(token_texts):
             text = text.strip()
             count = int(text) if text.isdigit() and text.isascii() and len(text) <= DIGITS_MAX else TOKENS_MAX + 1
@@ -163,14 +185,52 @@ def _check_length(path: Path) -> None:
         raise TraceError(f"{path}: {TOO_MANY.format(REQUESTS_MAX)}") from None
 
 
-def _stamp(path: Path, line: int, column: str, text: str) -> float:
-    seconds = plain_float(text)
-    if math.isnan(seconds):
+class _Stamps:
+    """Seconds of the texts of a column.
+
+    With a unit they are exact decimals: of nanoseconds since 1970 a float would lose the last three digits.
+    """
+
+    def __init__(self, path: Path, column: str, unit: str | None) -> None:
+        self._path = path
+        self._column = column
+        self._unit_s = UNITS_S.get(unit) if unit is not None else None
+        self._numbers = unit is None
+        self._zoned: bool | None = None
+
+    def seconds(self, line: int, text: str) -> float | Decimal:
+        """Floats of a column without a unit, decimals of one with a unit."""
+        number = plain_float(text)
+        if self._unit_s is not None:
+            allowed = f"a number of time_unit, from 0 to {STAMP_MAX / float(self._unit_s):g}"
+            if not 0 <= number * float(self._unit_s) <= STAMP_MAX:
+                refuse(self._path, line, f"{self._column}: expected {allowed}, found {shown(text)}")
+            return Decimal(text.strip()) * self._unit_s
+        seconds = number if self._numbers else math.nan
+        if math.isnan(seconds):
+            seconds = self._of_date(line, text.strip())
+        if not 0 <= seconds <= STAMP_MAX:
+            allowed = "seconds, or YYYY-MM-DD hh:mm:ss" if self._numbers else "YYYY-MM-DD hh:mm:ss"
+            refuse(self._path, line, f"{self._column}: expected {allowed}, found {shown(text)}")
+        return seconds
+
+    @staticmethod
+    def between_s(before: float | Decimal, after: float | Decimal) -> float:
+        """How long from one stamp to another of the same column."""
+        if isinstance(before, Decimal) and isinstance(after, Decimal):
+            return float(after - before)
+        return float(after) - float(before)
+
+    def _of_date(self, line: int, text: str) -> float:
         try:
-            moment = datetime.fromisoformat(text.strip())
-            seconds = (moment - EPOCH).total_seconds()
-        except (ValueError, TypeError):  # no date, or one with a time zone
-            seconds = -1.0
-    if not 0 <= seconds <= STAMP_MAX:
-        refuse(path, line, f"{column}: expected seconds, or YYYY-MM-DD hh:mm:ss, found {shown(text)}")
-    return seconds
+            moment = datetime.fromisoformat(text)
+            zoned = moment.tzinfo is not None
+            moment = moment.astimezone(UTC).replace(tzinfo=None) if zoned else moment
+        except (ValueError, OverflowError):
+            return -1.0
+        if self._zoned is not None and zoned != self._zoned:
+            allowed = "times with a zone, or all without (then they are UTC)"
+            problem = "one with a zone after one without" if zoned else "one without a zone after one with"
+            refuse(self._path, line, f"{self._column}: expected {allowed}, found {problem}")
+        self._zoned = zoned
+        return (moment - EPOCH).total_seconds()

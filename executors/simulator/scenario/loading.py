@@ -4,7 +4,7 @@ from pathlib import Path
 
 import attrs
 
-from executors.simulator.faults.node_trace import NodeTraceError, read_node_trace
+from executors.simulator.faults.node_trace import read_node_trace
 from executors.simulator.fields import FieldProblem
 from executors.simulator.load.arrivals import Arrivals, TooManyRequestsError
 from executors.simulator.load.csvfile import TraceError
@@ -47,7 +47,7 @@ def with_node_events(scenario: Scenario, folder: Path) -> Scenario:
         return scenario
     try:
         events = read_node_trace(folder / trace.file, trace.form, scenario.node_ids_of(trace.group))
-    except NodeTraceError as error:
+    except TraceError as error:
         raise ScenarioError(f"fault_trace.file: {error}") from None
     return attrs.evolve(scenario, fault_trace=attrs.evolve(trace, events=events))
 

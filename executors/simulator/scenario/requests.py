@@ -5,10 +5,10 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from executors.simulator.fields import FieldProblem, Missing, integer, name, number, optional
+from executors.simulator.fields import FieldProblem, Missing, choice, integer, name, number, optional
 from executors.simulator.load.arrivals import REQUESTS_MAX
 from executors.simulator.load.distributions import Distribution
-from executors.simulator.load.traces import CV_MAX, RATE_MAX
+from executors.simulator.load.traces import CV_MAX, RATE_MAX, TIME_UNITS
 
 TOKEN_TIMES = ("base_s", "prompt_s_per_token", "output_s_per_token")
 TOKEN_TIME_MAX = 1e3
@@ -16,7 +16,7 @@ TOKEN_TIME_MAX = 1e3
 
 @attrs.frozen(kw_only=True)
 class TraceRequests:
-    """Requests of a CSV file, with token counts or without.
+    """Requests of a file, CSV or JSON lines (`.jsonl`), packed (`.gz`) or not, with token counts or without.
 
     Service time is drawn from `service_s`; or it is base_s + prompt tokens x prompt_s_per_token + output tokens x
     output_s_per_token, with the counts of the file.
@@ -28,6 +28,8 @@ class TraceRequests:
         begin_s: When the first request arrives.
         speedup: 2 replays the trace in half its time.
         limit: Only so many requests, the first ones.
+        time_unit: Of the time column; "iso": ISO 8601, in UTC where it names no zone. None: seconds where it has numbers, or
+            else ISO 8601; it is never guessed.
         time_column, prompt_tokens_column, output_tokens_column: What the columns are called.
     """
 
@@ -39,6 +41,7 @@ class TraceRequests:
     base_s: float | None = attrs.field(default=None, validator=optional(number(least=0.0)))
     prompt_s_per_token: float | None = attrs.field(default=None, validator=optional(number(least=0.0, most=TOKEN_TIME_MAX)))
     output_s_per_token: float | None = attrs.field(default=None, validator=optional(number(least=0.0, most=TOKEN_TIME_MAX)))
+    time_unit: str | None = attrs.field(default=None, validator=optional(choice(*TIME_UNITS)))
     time_column: str = attrs.field(default="TIMESTAMP", validator=name)
     prompt_tokens_column: str = attrs.field(default="ContextTokens", validator=name)
     output_tokens_column: str = attrs.field(default="GeneratedTokens", validator=name)

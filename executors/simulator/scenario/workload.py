@@ -50,7 +50,7 @@ def make_arrivals(requests: Requests, deployment: str, folder: Path, streams: St
 def _of_trace(requests: TraceRequests, deployment: str, folder: Path, streams: Streams) -> Arrivals:
     path, times = folder / requests.file, requests.token_times
     columns = (requests.prompt_tokens_column, requests.output_tokens_column) if times is not None else ()
-    rows = read_trace(path, requests.time_column, columns, requests.speedup, requests.limit)
+    rows = read_trace(path, requests.time_column, columns, requests.speedup, requests.limit, requests.time_unit)
     at_s = array("d", (requests.begin_s + after_s for after_s in rows.after_s))
     if times is not None:
         return Arrivals(at_s, _linear(times, *rows.tokens))
