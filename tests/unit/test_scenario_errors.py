@@ -223,7 +223,6 @@ def trace_error(folder: Path, content: bytes | None) -> str:
         (b"", "found an empty file"),
         (HEADER.encode(), "expected at least one request, found none"),
         (b"TIMESTAMP,GeneratedTokens\n1,2\n", 'trace.csv:1: expected a column "ContextTokens", found no such column'),
-        (HEADER.encode() + b"5,1,1\n4,1,1\n", "trace.csv:3: TIMESTAMP: expected times that ascend"),
         (HEADER.encode() + b"5,-1,1\n", "trace.csv:2: ContextTokens: expected an integer from 0"),
         (HEADER.encode() + b"5,1,1.5\n", "trace.csv:2: GeneratedTokens: expected an integer from 0"),
         (HEADER.encode() + b"soon,1,1\n", "trace.csv:2: TIMESTAMP: expected seconds, or"),

@@ -10,10 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from executors.simulator.load.csvfile import TraceError
-from executors.simulator.load.traces import UNITS_S, read_trace
+from executors.simulator.load.stamps import UNITS_S
+from executors.simulator.load.table import Counts, Reading, Table, read_table
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 BEGIN_US = 1_700_158_623_979_960
+
+
+def read_trace(path: Path, time: str, tokens: tuple[str, ...], **options) -> Table:
+    return read_table(path, Reading(time=time, **options), {name: (name, Counts()) for name in tokens})
 
 
 def iso(at_us: int, zone: timezone) -> str:
@@ -47,7 +52,7 @@ def test_one_trace_in_any_form_has_the_same_arrivals(tmp_path_factory, after_us,
         for path in (folder / name, folder / f"{name}.gz"):
             found = read_trace(path, "t", ("n",), time_unit=unit)
             assert list(found.after_s) == pytest.approx(expected, rel=0, abs=1e-6)
-            assert list(found.tokens[0]) == list(range(len(rows)))
+            assert list(found.cells["n"]) == list(range(len(rows)))
 
 
 def test_nanoseconds_since_1970_lose_none_of_their_digits(tmp_path):
@@ -107,7 +112,7 @@ def test_what_is_no_trace_is_refused_in_one_line(tmp_path, name, content, unit, 
     path: Path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(TraceError) as caught:
-        read_trace(path, "t", ("n",), time_unit=unit)
+        read_trace(path, "t", ("n",), time_unit=unit, sort="refuse")
     assert problem in str(caught.value)
     assert str(caught.value).startswith(str(path))
     assert "\n" not in str(caught.value)

@@ -14,6 +14,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import BinaryIO, NoReturn, cast
 
+import attrs
+
 from executors.simulator.fields import shown
 from executors.simulator.regularfile import open_regular
 
@@ -32,22 +34,72 @@ class TooManyLinesError(TraceError):
     """It is longer than anything that would be kept of it."""
 
 
-def read_cells(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
+@attrs.define
+class BadRows:
+    """How many rows may have something wrong in them and are left out, before one is refused.
+
+    Attributes:
+        most: How many.
+        found: How many there were so far.
+        first: What is wrong with the first.
+    """
+
+    most: int = 0
+    found: int = 0
+    first: str = ""
+
+    def take(self, error: TraceError) -> None:
+        """Count one.
+
+        Raises:
+            TraceError: The same, as there are too many.
+        """
+        if self.found >= self.most:
+            raise error
+        self.found += 1
+        self.first = self.first or str(error)
+
+
+def read_names(path: Path) -> list[str]:
+    """What the columns of a file are called: its header, or the keys of its first object.
+
+    Raises:
+        TraceError: The file cannot be read, or is no such file.
+    """
+    kind = _kind(path)
+    try:
+        with _opened(path) as file:
+            if kind == ".jsonl":
+                lines = enumerate(_lines(path, file, BadRows()), 1)
+                first = next(((number, line) for number, line in lines if line.strip()), None)
+                return [] if first is None else list(_object(path, *first))
+            return [name.strip() for name in _header(path, next(csv.reader(_lines(path, file, BadRows()), strict=True), None))]
+    except (OSError, EOFError, zlib.error) as error:
+        raise _unreadable(path, error) from None
+    except csv.Error as error:
+        refuse(path, 1, f"expected a CSV file, but {error}")
+
+
+def read_cells(path: Path, columns: Sequence[str], bad: BadRows | None = None) -> Iterator[tuple[int, Sequence[str]]]:
     """The cells of the wanted columns, in the order in which they are wanted, of each row, with its line number.
 
     The file is UTF-8, as CSV with a header; columns that nobody wants may hold anything, empty lines are skipped.
+
+    Args:
+        bad: Takes rows that are none; None: the first one is refused.
 
     Raises:
         TraceError: The file cannot be read, lacks a column or is no such file.
     """
     reader = None
     kind = _kind(path)
+    bad = BadRows() if bad is None else bad
     try:
         with _opened(path) as file:
             if kind == ".jsonl":
-                yield from _objects(path, file, columns)
+                yield from _objects(path, file, columns, bad)
                 return
-            reader = csv.reader(_lines(path, file), strict=True)
+            reader = csv.reader(_lines(path, file, bad), strict=True)
             places = _places(path, next(reader, None), columns)
             # An itemgetter of one item would give the item itself.
             wanted: Callable[[list[str]], Sequence[str]]
@@ -57,7 +109,8 @@ def read_cells(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, Sequen
                 if len(row) >= needed:
                     yield reader.line_num, wanted(row)
                 elif row:
-                    refuse(path, reader.line_num, f"expected {needed} columns or more, found {len(row)}")
+                    problem = f"expected {needed} columns or more, found {len(row)}"
+                    bad.take(TraceError(f"{path}:{reader.line_num}: {problem}"))
     except (OSError, EOFError, zlib.error) as error:
         raise _unreadable(path, error) from None
     except csv.Error as error:
@@ -128,34 +181,44 @@ def _unreadable(path: Path, error: Exception) -> TraceError:
     return TraceError(f"{path}: cannot be read: {problem}")
 
 
-def _objects(path: Path, file: BinaryIO, columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+def _objects(path: Path, file: BinaryIO, columns: Sequence[str], bad: BadRows) -> Iterator[tuple[int, list[str]]]:
     """The same cells of JSON lines; numbers stay the texts that they are, so that none is rounded."""
-    for number, line in enumerate(_lines(path, file), 1):
+    for number, line in enumerate(_lines(path, file, bad), 1):
         if not line.strip():
             continue
         try:
-            row = json.loads(line, parse_int=str, parse_float=str, parse_constant=str)
-        except (ValueError, RecursionError) as error:
-            problem = error.msg if isinstance(error, json.JSONDecodeError) else "it is nested too deeply"
-            refuse(path, number, f"expected an object of JSON, but {problem}")
-        if not isinstance(row, dict):
-            refuse(path, number, "expected an object of JSON, found another value")
-        for column in columns:
-            if not isinstance(row.get(column), str):
-                problem = "no such key" if column not in row else "neither"
-                refuse(path, number, f"{column}: expected a number or a text, found {problem}")
-        yield number, [row[column] for column in columns]
+            row = _object(path, number, line)
+            for column in columns:
+                if not isinstance(row.get(column), str):
+                    problem = "no such key" if column not in row else "neither"
+                    refuse(path, number, f"{column}: expected a number or a text, found {problem}")
+        except TraceError as error:
+            bad.take(error)
+        else:
+            yield number, [cast(str, row[column]) for column in columns]
 
 
-def _lines(path: Path, file: BinaryIO) -> Iterator[str]:
-    """The file's lines as text. Read as bytes, so that what is wrong in one is told with its number."""
+def _object(path: Path, number: int, line: str) -> dict[str, object]:
+    try:
+        row = json.loads(line, parse_int=str, parse_float=str, parse_constant=str)
+    except (ValueError, RecursionError) as error:
+        problem = error.msg if isinstance(error, json.JSONDecodeError) else "it is nested too deeply"
+        refuse(path, number, f"expected an object of JSON, but {problem}")
+    if not isinstance(row, dict):
+        refuse(path, number, "expected an object of JSON, found another value")
+    return row
+
+
+def _lines(path: Path, file: BinaryIO, bad: BadRows) -> Iterator[str]:
+    """The file's lines as text. Read as bytes, so that what is wrong in one is told with its number; it is then empty."""
     number = 0
-    unpacked = 0
+    unpacked, packed = 0, path.suffix == PACKED
     while raw := file.readline(LINE_MAX_BYTES + 1):
         number += 1
-        unpacked += len(raw)
-        if unpacked > UNPACKED_MAX_BYTES and path.suffix == PACKED:
-            refuse(path, number, f"expected at most {UNPACKED_MAX_BYTES:,} bytes unpacked, found more")
+        if packed:
+            unpacked += len(raw)
+            if unpacked > UNPACKED_MAX_BYTES:
+                refuse(path, number, f"expected at most {UNPACKED_MAX_BYTES:,} bytes unpacked, found more")
         if number == 1:
             raw = raw.removeprefix(BYTE_ORDER_MARK)
         if len(raw) > LINE_MAX_BYTES:
@@ -164,18 +227,24 @@ def _lines(path: Path, file: BinaryIO) -> Iterator[str]:
             text = raw.decode()
         except UnicodeDecodeError as error:
             found = f"0x{raw[error.start]:02x} as byte {error.start + 1} of the line"
-            refuse(path, number, f"expected a CSV file in UTF-8, found {found}")
+            bad.take(TraceError(f"{path}:{number}: expected a CSV file in UTF-8, found {found}"))
+            text = "\n"
         if "\0" in text:
-            refuse(path, number, "expected a CSV file, found a NUL byte")
+            bad.take(TraceError(f"{path}:{number}: expected a CSV file, found a NUL byte"))
+            text = "\n"
         yield text
 
 
 def _places(path: Path, header: list[str] | None, columns: Sequence[str]) -> list[int]:
-    if header is None:
-        raise TraceError(f"{path}: expected a CSV file with a header line, found an empty file")
-    names = [name.strip() for name in header]
+    names = [name.strip() for name in _header(path, header)]
     for column in columns:
         if names.count(column) != 1:
             problem = "no such column" if column not in names else "two of them"
             refuse(path, 1, f"expected a column {shown(column)}, found {problem} in {shown(','.join(names))}")
     return [names.index(column) for column in columns]
+
+
+def _header(path: Path, header: list[str] | None) -> list[str]:
+    if header is None:
+        raise TraceError(f"{path}: expected a CSV file with a header line, found an empty file")
+    return header
