@@ -241,7 +241,7 @@ def test_notes_of_a_trace_reach_whoever_reads_the_figures(tmp_path):
         ("columns: {token: t}", "columns.token: expected one of time, prompt"),
         ("columns: {time: 3}", "columns.time: expected a name"),
         ("columns: {service: n}", "columns.service: expected no column of service times where service_s is given"),
-        ("service_unit: end, time_unit: iso", "service_unit: expected one of s, ms"),
+        ("service_unit: end", "service_unit: expected left out, as columns names no service"),
     ],
 )
 def test_keys_that_make_no_sense_are_refused_at_their_path(tmp_path, trace, problem):
@@ -249,6 +249,12 @@ def test_keys_that_make_no_sense_are_refused_at_their_path(tmp_path, trace, prob
     unit = "" if "time_unit" in trace else ", time_unit: ms"
     message = refused(tmp_path, f"{{trace: {{file: t.csv, service_s: 1, {trace}{unit}}}}}")
     assert message.startswith(f"deployments[0].requests.trace.{problem}"), message
+
+
+def test_the_end_of_a_request_is_no_date(tmp_path):
+    trace = "{file: t.csv, time_unit: iso, service_unit: end, columns: {service: n}}"
+    message = refused(tmp_path, f"{{trace: {trace}}}")
+    assert "requests.trace.service_unit: expected one of s, ms, us, ns, min, h, days where time_unit is iso" in message
 
 
 def test_a_number_is_no_time_of_a_file_with_dates(tmp_path):

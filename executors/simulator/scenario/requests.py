@@ -82,6 +82,8 @@ class TraceRequests(TimedFile):
         if from_file and "service" not in self._preset_columns and (self.service_s is not None or times):
             allowed = f"no column of service times where {times[0] if times else 'service_s'} is given"
             raise FieldProblem(("columns", "service"), self.columns["service"], allowed)
+        if self.service_unit == END and not from_file:
+            raise FieldProblem(("service_unit",), END, "left out, as columns names no service")
         if self.service_unit == END and self.time_unit == ISO:
             raise FieldProblem(("service_unit",), END, f"one of {', '.join(UNITS_S)} where time_unit is iso")
 

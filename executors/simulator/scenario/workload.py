@@ -30,6 +30,10 @@ from executors.simulator.scenario.requests import (
 from executors.simulator.streams import Streams
 
 TIMEOUT_MIN_S = 0.001
+OF_TOKENS = ("prompt", "output", "cached")
+OF_SERVICE = ("service", "began")
+OF_REQUESTS = ("session", "timeout")
+"""Columns of traces: those that say how long a request takes, in one way or the other, and those of any request."""
 
 
 def make_arrivals(requests: Requests, deployment: str, folder: Path, streams: Streams) -> Arrivals:
@@ -57,49 +61,39 @@ def make_arrivals(requests: Requests, deployment: str, folder: Path, streams: St
 
 
 def _of_trace(requests: TraceRequests, deployment: str, folder: Path, streams: Streams) -> Arrivals:
-    path, times, column_of = folder / requests.file, requests.token_times, requests.column_of
-    wanted: dict[str, tuple[str, Kind]] = {}
-    if times is not None:
-        wanted |= {key: (column_of[key], Counts()) for key in ("prompt", "output")}
-    elif requests.service_s is None:
-        wanted |= _service_columns(requests)
-    wanted |= {key: (column_of[key], kind) for key, kind in _own_kinds(times).items() if key in column_of}
+    path, times = folder / requests.file, requests.token_times
+    keys = OF_TOKENS if times is not None else OF_SERVICE if requests.service_s is None else ()
+    wanted = {key: each for key, each in request_columns(requests).items() if key in (*keys, *OF_REQUESTS)}
     table = read_table(path, requests.reading(streams.seed, deployment), wanted, requests.may_lack)
     at_s = array("d", (requests.begin_s + after_s for after_s in table.after_s))
-    ignored = () if requests.ignored is None else (f"{path}: {requests.ignored} is not read",)
     if times is not None:
         service_s = _linear(times, _uncached(table), table.cells["output"])
     elif requests.service_s is not None:
         service_s = _drawn_service(requests.service_s, len(at_s), deployment, streams)
     else:
-        service_s = _service_of_file(path, requests, table)
-    timeouts_s, sessions = table.cells.get("timeout"), table.cells.get("session")
-    return Arrivals(at_s, service_s, sessions=sessions, timeouts_s=timeouts_s, notes=(*table.notes, *ignored))
+        service_s = service_in(path, requests, table)
+    own = {"sessions": table.cells.get("session"), "timeouts_s": table.cells.get("timeout")}
+    return Arrivals(at_s, service_s, **own, notes=(*table.notes, *ignored_in(path, requests)))
 
 
-def _own_kinds(times: tuple[float, float, float] | None) -> dict[str, Kind]:
-    """What a request may have of its own, beside what it takes."""
-    cached: dict[str, Kind] = {} if times is None else {"cached": Counts()}
-    return {**cached, "session": Words("session"), "timeout": Numbers(TIMEOUT_MIN_S, SECONDS_MAX)}
+def request_columns(requests: TraceRequests) -> dict[str, tuple[str, Kind]]:
+    """All columns that a trace has besides its times; `began`: its times again, where `service` has those of ends."""
+    kinds: dict[str, Kind] = {"prompt": Counts(), "output": Counts(), "cached": Counts(), "session": Words("session")}
+    kinds["timeout"] = Numbers(TIMEOUT_MIN_S, SECONDS_MAX)
+    column_of, ends = dict(requests.column_of), requests.service_unit == END
+    unit_s = float(UNITS_S[(requests.time_unit or "s") if ends else requests.service_unit])
+    kinds["service"] = Numbers(0.0, (STAMP_MAX if ends else SECONDS_MAX) / unit_s, unit_s)
+    if ends:
+        column_of["began"], kinds["began"] = column_of["time"], kinds["service"]
+    return {key: (column_of[key], kind) for key, kind in kinds.items() if key in column_of}
 
 
-def _uncached(table: Table) -> Iterable[int]:
-    prompts = table.cells["prompt"]
-    return (max(prompt - cached, 0) for prompt, cached in zip(prompts, table.cells.get("cached", repeat(0)), strict=False))
+def service_in(path: Path, requests: TraceRequests, table: Table) -> "array[float]":
+    """How long each request took, as its file says.
 
-
-def _service_columns(requests: TraceRequests) -> dict[str, tuple[str, Kind]]:
-    """Of durations that stand in the file; those of what ends at a time are counted from the time of the row."""
-    column = requests.column_of["service"]
-    if requests.service_unit != END:
-        unit_s = float(UNITS_S[requests.service_unit])
-        return {"service": (column, Numbers(0.0, SECONDS_MAX / unit_s, unit_s))}
-    unit_s = float(UNITS_S[requests.time_unit or "s"])
-    stamp = Numbers(0.0, STAMP_MAX / unit_s, unit_s)
-    return {"service": (column, stamp), "began": (requests.column_of["time"], stamp)}
-
-
-def _service_of_file(path: Path, requests: TraceRequests, table: Table) -> "array[float]":
+    Raises:
+        TraceError: It does not, or one ended before it began.
+    """
     column = requests.column_of["service"]
     if "service" not in table.cells:
         raise TraceError(f"{path}: expected a column {shown(column)}, or service_s in the scenario, found neither")
@@ -111,6 +105,16 @@ def _service_of_file(path: Path, requests: TraceRequests, table: Table) -> "arra
     if early is not None:
         refuse(path, table.lines[early], f"{column}: expected an end, found one {-found[early]:g} s before its begin")
     return array("d", (min(each, SECONDS_MAX) for each in found))
+
+
+def ignored_in(path: Path, requests: TraceRequests) -> tuple[str, ...]:
+    """What of a file is not read though it may matter, in words."""
+    return () if requests.ignored is None else (f"{path}: {requests.ignored} is not read",)
+
+
+def _uncached(table: Table) -> Iterable[int]:
+    prompts = table.cells["prompt"]
+    return (max(prompt - cached, 0) for prompt, cached in zip(prompts, table.cells.get("cached", repeat(0)), strict=False))
 
 
 def _windows(requests: RateRequests, folder: Path) -> tuple[list[RateWindow], tuple[str, ...]]:
