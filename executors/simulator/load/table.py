@@ -2,7 +2,7 @@
 
 From the text of a file to columns of numbers in the order of time, in memory that is bounded by what is kept. A row goes
 through these in turn: `limit`, `where`, `begin` and `end`, its cells (of which `skip_bad` may be wrong), `thin`; then all that
-are left are sorted, shifted to `origin` and jittered. Rows that are left out are counted, and told.
+are left are sorted, shifted to `origin` and jittered. What `where` and `skip_bad` leave out is counted, and told.
 """
 
 import math
@@ -198,7 +198,7 @@ class _Reader:
         self._bad = BadRows(reading.skip_bad)
         self._after_s, self._lines = array("d"), array("q")
         self._late, self._most_late_s = 0, 0.0
-        self._seen = self._elsewhere = self._outside = self._thinned = 0
+        self._seen = self._elsewhere = 0
 
     def read(self) -> Table:
         reading, path = self._reading, self._path
@@ -268,7 +268,6 @@ class _Reader:
                     if end is not None and at >= end and reading.sort is not True:
                         break
                     if (begin is not None and at < begin) or (end is not None and at >= end):
-                        self._outside += 1
                         continue
                 values: list[float] = [line]
                 for parse, text in zip(parsers, texts[1:width], strict=True):
@@ -280,7 +279,6 @@ class _Reader:
                 self._bad.take(error)
                 continue
             if thin and _draw(reading.seed, line) >= kept_below:
-                self._thinned += 1
                 continue
             if origin is None:
                 origin = at
@@ -325,8 +323,6 @@ class _Reader:
             found.append(f"{self._late:,} of {kept:,} rows out of order (most {self._most_late_s:.3g} s): sorted")
         for count, why in (
             (self._elsewhere, f"where leaves out {self._elsewhere:,} of {self._seen:,} rows"),
-            (self._outside, f"begin and end leave out {self._outside:,} of {self._seen:,} rows"),
-            (self._thinned, f"thin keeps {kept:,} of {kept + self._thinned:,} rows"),
             (self._bad.found, f"skip_bad leaves out {self._bad.found:,} bad rows, the first: {self._bad.first}"),
         ):
             if count:
