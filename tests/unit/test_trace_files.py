@@ -74,8 +74,7 @@ NUMBER = "expected a number of time_unit"
 @pytest.mark.parametrize(
     ("name", "content", "unit", "problem"),
     [
-        ("t.parquet", b"PAR1", None, ": expected .csv or .jsonl, or one of these and .gz: Parquet is not read yet"),
-        ("t.parquet.gz", b"PAR1", None, ": expected .csv or .jsonl"),
+        ("t.parquet.gz", b"PAR1", None, ": expected .csv or .jsonl, or one of these and .gz, or .parquet, which is packed"),
         ("t.csv.gz", b"t,n\n1,2\n", None, ": cannot be read: Not a gzipped file"),
         ("t.csv.gz", PACKED[:-9], None, ": cannot be read: Compressed file ended before the end-of-stream marker"),
         ("t.csv.gz", PACKED[:12] + b"\xff\xff\xff" + PACKED[15:], None, ": cannot be read: Error -3 while decompressing"),

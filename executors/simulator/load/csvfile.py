@@ -1,6 +1,7 @@
 """CSV and JSON-lines files of any size, packed by gzip or not, read a line at a time, in memory that does not grow with them.
 
-The name's end says which: `.jsonl` has an object in each line, anything else is CSV; `.gz` after it is packed.
+The name's end says which: `.jsonl` has an object in each line, anything else is CSV; `.gz` after it is packed; `.parquet` is
+handed on.
 """
 
 import csv
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
 from pathlib import Path
-from typing import BinaryIO, NoReturn, cast
+from typing import Any, BinaryIO, NoReturn, cast
 
 import attrs
 
@@ -23,6 +24,7 @@ LINE_MAX_BYTES = 100_000
 BLOCK_BYTES = 1 << 20
 UNPACKED_MAX_BYTES = 16_000_000_000
 PACKED = ".gz"
+PARQUET = ".parquet"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -67,6 +69,9 @@ def read_names(path: Path) -> list[str]:
         TraceError: The file cannot be read, or is no such file.
     """
     kind = _kind(path)
+    if kind == PARQUET:
+        found: list[str] = _parquet().names_of(path)
+        return found
     try:
         with _opened(path) as file:
             if kind == ".jsonl":
@@ -94,6 +99,9 @@ def read_cells(path: Path, columns: Sequence[str], bad: BadRows | None = None) -
     reader = None
     kind = _kind(path)
     bad = BadRows() if bad is None else bad
+    if kind == PARQUET:
+        yield from _parquet().cells(path, columns, bad)
+        return
     try:
         with _opened(path) as file:
             if kind == ".jsonl":
@@ -127,7 +135,9 @@ def check_lines(path: Path, most: int) -> None:
         TooManyLinesError: It has more than `most`.
     """
     lines = 0
-    _kind(path)
+    if _kind(path) == PARQUET:
+        _parquet().check_rows(path, most)
+        return
     try:
         with _opened(path) as file:
             while block := file.read(BLOCK_BYTES):
@@ -165,9 +175,16 @@ def number_of(path: Path, line: int, column: str, text: str, least: float, most:
 def _kind(path: Path) -> str:
     """The end of the name, without that of the packing."""
     name = path.with_suffix("") if path.suffix == PACKED else path
-    if name.suffix == ".parquet":
-        raise TraceError(f"{path}: expected .csv or .jsonl, or one of these and .gz: Parquet is not read yet")
+    if name.suffix == PARQUET and name is not path:
+        raise TraceError(f"{path}: expected .csv or .jsonl, or one of these and .gz, or .parquet, which is packed inside")
     return name.suffix
+
+
+def _parquet() -> Any:
+    """Who reads Parquet, which is built on this module."""
+    from executors.simulator.load import parquet
+
+    return parquet
 
 
 @contextmanager
