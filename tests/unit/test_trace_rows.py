@@ -61,11 +61,11 @@ def test_rows_in_any_order_are_the_same_trace_and_that_is_told(tmp_path):
 
 
 def test_how_many_rows_are_late_and_by_how_much(tmp_path):
-    table = read(tmp_path, "t,n\n5,1\n1.8,2\n5,3\n4,4\n")
-    assert list(table.after_s) == pytest.approx([0, 2.2, 3.2, 3.2])
-    assert list(table.cells["n"]) == [2, 4, 1, 3]  # of equal times the first of the file comes first
-    assert list(table.lines) == [3, 5, 2, 4]
-    assert table.notes[0].endswith(": 2 of 4 rows out of order (most 3.2 s): sorted")
+    table = read(tmp_path, "t,n\n5,1\n1.8,2\n2,5\n5,3\n4,4\n")
+    assert list(table.after_s) == pytest.approx([0, 0.2, 2.2, 3.2, 3.2])
+    assert list(table.cells["n"]) == [2, 5, 4, 1, 3]  # of equal times the first of the file comes first
+    assert list(table.lines) == [3, 4, 6, 2, 5]
+    assert table.notes[0].endswith(": 3 of 5 rows out of order (most 3.2 s): sorted")
 
 
 # -- what becomes 0
