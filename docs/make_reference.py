@@ -11,7 +11,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
-from executors.simulator.fields import SECONDS_MAX, Amounts, Check, Choice, Flag, Integer, Number, Optional, Text
+from executors.simulator.fields import (
+    SECONDS_MAX,
+    Amounts,
+    Check,
+    Choice,
+    FileTime,
+    Flag,
+    Integer,
+    Number,
+    Optional,
+    Text,
+    TrueOr,
+)
 from executors.simulator.load.distributions import BY_NAME, ColumnOfFile, Distribution
 from executors.simulator.scenario.describe import Key, keys_of, summary_of, without_none
 from executors.simulator.scenario.faults import FAULTS, Fault, FaultRate, FaultTrace
@@ -92,7 +104,7 @@ Beside these, every key of a [deployment](#deployments) that `DeploymentSpec` ha
 NAME = re.compile(r"a (?:name|text) \(1 to \d+ printable characters((?: without [^,]+)?), no blank at either end\)")
 
 TYPES: dict[type[Check], str] = {Integer: "integer", Number: "number", Flag: "flag", Choice: "word", Text: "text"}
-TYPES[Amounts] = "integer or text"
+TYPES |= {Amounts: "integer or text", TrueOr: "flag or word", FileTime: "number or text"}
 TYPES[Placement] = "word, or [mapping](#placement-groups)"
 UNIONS = {
     "Distribution": (Distribution, "[duration](#durations)"),

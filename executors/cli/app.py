@@ -37,6 +37,7 @@ from executors.cli.commands.start import start
 from executors.cli.commands.status import status
 from executors.cli.commands.swarm import swarm
 from executors.cli.commands.sweep import sweep
+from executors.cli.commands.trace import trace
 from executors.cli.commands.update import update
 from executors.cli.commands.upgrade import upgrade
 from executors.cli.commands.where import where
@@ -56,7 +57,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 COMMANDS = (
-    *(simulate, fork, compare, sweep, autoscale_backtest, explain, plan, replay, check, swarm, schema),
+    *(simulate, fork, compare, sweep, autoscale_backtest, trace, explain, plan, replay, check, swarm, schema),
     *(start, run, build, deploy, config, rest, dashboard, status, controller_health, logs, notes),
     *(scale, update, evict, defragment, delete, shutdown, where, upgrade),
     *(restart, pause, promote, resume, rollback, retry),

@@ -15,7 +15,7 @@ from rich.text import Text
 from executors.checking import Checking
 from executors.cli.bars import runs_bar
 from executors.cli.outputs import Outputs
-from executors.cli.problems import Refusal, told_in_one_line
+from executors.cli.problems import Refusal, tell, told_in_one_line
 from executors.cli.screen import answers
 from executors.cli.sweep_table import told_of
 from executors.simulator.load.sources import Source, read_source
@@ -46,6 +46,8 @@ def run(
         if part is not None:
             outputs.write(part, figures)
         outputs.keep()
+        if not quiet:
+            tell(found.notes)
         if json_file == "-":
             typer.echo(figures, nl=False)
         elif not quiet:

@@ -10,7 +10,7 @@ from rich.text import Text
 from executors.checking import Checking
 from executors.cli.bars import runs_bar
 from executors.cli.outputs import Outputs
-from executors.cli.problems import Refusal, told_in_one_line
+from executors.cli.problems import Refusal, tell, told_in_one_line
 from executors.cli.screen import answers
 from executors.cli.sweep_table import table_of, told_of
 from executors.simulator.load.sources import Source, read_source
@@ -50,7 +50,7 @@ def run(
         if combinations * runs > CELLS_MAX:
             raise Refusal(f"--vary: expected at most {CELLS_MAX:,} runs, found {combinations:,} combinations x {runs:,} runs")
         source = read_source(scenario, settings)
-        grid = sources_of(source, variations)
+        grid, notes = sources_of(source, variations)
         begin = seed if seed is not None else source.scenario().seed
         if begin + runs - 1 > SEED_MAX:
             raise Refusal(f"--seed: expected at most {SEED_MAX - runs + 1}, so that {runs} seeds follow, found {begin}")
@@ -59,6 +59,7 @@ def run(
         rerun = _rerun(scenario, vary, fixed, runs, begin)
         _write(found, source, folder, rerun)
         if not quiet:
+            tell(notes)
             _print(found, source, folder, rerun)
 
 

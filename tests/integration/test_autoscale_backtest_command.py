@@ -64,6 +64,28 @@ def test_a_policy_runs_the_same_alone_and_beside_others(folder):
     assert alone == beside
 
 
+def test_a_trace_is_read_as_a_scenario_reads_it(folder):
+    header, *rows = TRACE.splitlines()
+    renamed = header.replace("TIMESTAMP", "when").replace("ContextTokens", "asked").replace("GeneratedTokens", "told")
+    (folder / "other.csv").write_text("\n".join((renamed, *reversed(rows))))
+    keys = ("columns={time: when, prompt: asked, output: told}", "where={told: {not: 20}}")
+    done = run("other.csv", *BOTH[1:], *(word for key in keys for word in ("--set", key)), "--json", "-")
+    assert done.exit_code == 0, done.stderr
+    plain = run(*BOTH, "--set", "where={GeneratedTokens: {not: 20}}", "--json", "-")
+    few = [json.loads(each.stdout)["policies"][0] for each in (done, plain)]
+    assert few[0]["requests"] == 205
+    assert {**few[0], "notes": []} == {**few[1], "notes": []}
+    assert done.stderr.splitlines() == [
+        "rankcore: note: other.csv: 204 of 205 rows out of order (most 238 s): sorted",
+        "rankcore: note: other.csv: where leaves out 35 of 240 rows",
+    ]
+    again = shlex.split(json.loads(done.stdout)["rerun"])
+    assert run(*again[2:], "--json", "-").stdout == done.stdout
+    refused = run(*BOTH, "--set", "sort=never")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert 'requests.trace.sort: expected true or refuse, found "never"' in refused.stderr
+
+
 CODE = """
 def half(view):
     return view.ongoing_requests / 2

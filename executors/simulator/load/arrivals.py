@@ -27,10 +27,16 @@ class Arrivals:
     Attributes:
         at_s: Virtual seconds of each arrival, ascending.
         service_s: How long a replica works on each.
+        sessions: Which session each is of; None: of none.
+        timeouts_s: How long after its arrival each has to be done; None: as long as the deployment says.
+        notes: What a reader of the figures has to know of where they come from.
     """
 
     at_s: "array[float]" = attrs.Factory(lambda: array("d"))
     service_s: "array[float]" = attrs.Factory(lambda: array("d"))
+    sessions: "array[int] | None" = None
+    timeouts_s: "array[float] | None" = None
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.at_s)

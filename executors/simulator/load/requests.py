@@ -134,6 +134,7 @@ class RequestQueue:
         self._loop = loop
         self._router = Router(spec, explains=False)
         self._sessions = sessions
+        self._is_plain = sessions is None and arrivals.sessions is None and arrivals.timeouts_s is None
         self._shown_waiting = 0
         self._servers: dict[ReplicaId, Server] = {}
         self._routed: dict[ReplicaId, None] = {}
@@ -287,14 +288,25 @@ class RequestQueue:
         self.counts.arrived = index + 1
         loop, router = self._loop, self._router
         now = loop.now
-        if self._sessions is not None:
-            self.tell(RequestArrived(request_id=index, key=f"session {index % self._sessions}", at=now))
+        if not self._is_plain:
+            self.tell(self._with_its_own(index, now))
             return
         replica_id = router.arrive(index, now)
         if replica_id is None:
             self._carry_out(router.commands)
             return
         self._begin(replica_id, index, 1)
+
+    def _with_its_own(self, index: int, now: float) -> RequestArrived:
+        """A request that has a session, or a deadline."""
+        sessions, timeouts_s = self.arrivals.sessions, self.arrivals.timeouts_s
+        session = sessions[index] if sessions is not None else None if self._sessions is None else index % self._sessions
+        return RequestArrived(
+            request_id=index,
+            key=None if session is None else f"session {session}",
+            deadline=None if timeouts_s is None else now + timeouts_s[index],
+            at=now,
+        )
 
     def _begin(self, replica_id: ReplicaId, index: int, attempt: int) -> None:
         loop, server, watcher = self._loop, self._servers[replica_id], self.watcher

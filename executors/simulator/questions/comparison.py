@@ -59,12 +59,14 @@ class Comparison:
     Attributes:
         deployments: Those of both, in the order of the first.
         only_first, only_second: Names of the deployments that the other does not have.
+        notes: What has to be known of the traces.
     """
 
     seeds: tuple[int, ...]
     deployments: tuple[DeploymentComparison, ...]
     only_first: tuple[str, ...]
     only_second: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 def compare(
@@ -85,7 +87,9 @@ def compare(
     with_residency = [each.name for each in (first, second) if each.scenario(seeds[0]).has_residency]
     if len(with_residency) == 1:
         raise NothingInCommon(f"expected residency in both scenarios or in none, found it in {with_residency[0]} only")
-    names = [_deployment_names(source, seeds[0]) for source in (first, second)]
+    # What is wrong with a trace is told before anything runs.
+    notes = dict.fromkeys(note for source in (first, second) for note in source.check(seeds[0]))
+    names = [names_of(source, seeds[0]) for source in (first, second)]
     common = [name for name in names[0] if name in names[1]]
     if not common:
         raise NothingInCommon(
@@ -100,6 +104,7 @@ def compare(
         tuple(_deployment(name, firsts, seconds) for name in common),
         tuple(name for name in names[0] if name not in common),
         tuple(name for name in names[1] if name not in common),
+        tuple(notes),
     )
 
 
@@ -119,11 +124,6 @@ def run_all(cells: Sequence[Cell], workers: Workers, progress: Progress | None =
             if progress is not None:
                 progress(len(outcomes), len(cells))
     return [outcomes[index] for index in range(len(cells))]
-
-
-def _deployment_names(source: Source, seed: int) -> list[str]:
-    source.check(seed)  # what is wrong with a trace is told before anything runs
-    return names_of(source, seed)
 
 
 def _deployment(name: str, firsts: Sequence[CellOutcome], seconds: Sequence[CellOutcome]) -> DeploymentComparison:

@@ -25,7 +25,7 @@ from executors.simulator.scenario.gpu_nodes import NodeList, NodeShape
 from executors.simulator.scenario.hardware import MEMORY_GB_MAX, NODES_MAX, NetworkModel, NodeGroup
 from executors.simulator.scenario.moments import Moment
 from executors.simulator.scenario.placements import PlacementGroup, check_fits, check_groups
-from executors.simulator.scenario.requests import Requests
+from executors.simulator.scenario.requests import Requests, TraceRequests
 from executors.simulator.scenario.traffic import Traffic
 from executors.simulator.scenario.weights import COLD, WARM, Loading, ScenarioResidency, Size, WeightSizes
 from rankcore import DeploymentSpec, StaticPlacement
@@ -96,7 +96,10 @@ class Deployment:
         return self.spec.target_replicas if self.autoscaling is None else self.autoscaling.max_replicas
 
     def __attrs_post_init__(self) -> None:
-        if (self.routing_policy == "affinity") != (self.sessions is not None):
+        has_sessions = isinstance(self.requests, TraceRequests) and "session" in self.requests.columns
+        if self.sessions is not None and has_sessions:
+            raise FieldProblem(("sessions",), self.sessions, "nothing, as the trace has a column of sessions")
+        if (self.routing_policy == "affinity") != (self.sessions is not None) and not has_sessions:
             allowed = 'a number where routing_policy is "affinity", and left out elsewhere'
             raise FieldProblem(("sessions",), self.sessions, allowed)
 

@@ -17,6 +17,7 @@ from cattrs.gen import make_dict_structure_fn
 from executors.simulator.fields import SECONDS_MAX, FieldProblem, FileProblem, Missing, is_number
 from executors.simulator.load.csvfile import TraceError
 from executors.simulator.load.distributions import BY_NAME, ColumnOfFile, Constant, Distribution, Empirical, Exponential
+from executors.simulator.load.presets import with_preset
 from executors.simulator.scenario.autoscaling import AUTOSCALING_CHECKS, autoscaling_of, check_not_static, target_of
 from executors.simulator.scenario.every import Origins, expanded
 from executors.simulator.scenario.faults import FAULTS, Fault, FaultRate
@@ -152,7 +153,7 @@ def _class_hook(cls: type) -> Callable[[Any, Any], Any]:
     required = tuple(field.name for field in fields if field.default is attrs.NOTHING)
 
     def hook(data: Any, _: Any) -> Any:
-        return structure(_check_keys(data, known, required), cls)
+        return structure(with_preset(_check_keys(data, known, required), known), cls)
 
     return hook
 
@@ -331,6 +332,8 @@ def _make_converter() -> cattrs.Converter:
     for scalar in (int, str, bool):
         converter.register_structure_hook(scalar, _as_is)
     converter.register_structure_hook(float, _as_float)
+    for either in (bool | str, float | str, float | str | None):
+        converter.register_structure_hook_func(partial(operator.eq, either), _as_is)
     converter.register_structure_hook_func(_is_mapping, _as_is)
     converter.register_structure_hook_factory(_is_tuple, _tuple_hook)
     converter.register_structure_hook_factory(_is_plain_class, _class_hook)
