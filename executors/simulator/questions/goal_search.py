@@ -1,32 +1,34 @@
 """The one search for the cheapest cell of a grid that meets its objectives: which runs to make next, of what is known so far.
 
 What: a cell is one combination of settings; its runs are on the same seeds as those of every other cell (common random
-numbers), so that most of what is luck is in both sides of a comparison. What a cell's runs say of the objectives (`Verdict`) is
-for the caller to judge, with whatever confidence: MET, MISSED, or OPEN while a bound straddles a limit. One that is OPEN with all
-the runs that it may have is undecided, and counts as missed.
+numbers), so that most of what is luck is in both sides of a comparison. What a cell's runs say of the objectives
+(`Verdict`) is for the caller to judge, with whatever confidence: MET, MISSED, or OPEN while a bound straddles a limit. One
+that is OPEN with all the runs that it may have is undecided, and counts as missed.
 
-The grid is cut into lines. Along a line costs grow and, once the objectives are met, they stay met: the values of a setting such
-as the number of replicas, from the cheapest on. A line is bisected. Where no setting is known to be like that each cell is a line of
-its own. Lines race in rounds: those that could still be the cheapest are put in order of what their next cell costs, and the
-better half of them gets runs, at least one line. The others are put off and not dropped: they have their turn when the half before
-them is decided (successive halving). A line is dropped when the cheapest cell that it may still offer costs no less than the best
-one that is known to meet everything. What a cell costs is known before (GPUs) or measured (GPU-hours); where it is measured, a
-cell is taken to cost no less than the next cheaper one of its line that has run.
+The grid is cut into lines. Along a line costs grow and, once the objectives are met, they stay met: the values of a setting
+such as the number of replicas, from the cheapest on. A line is bisected. Where no setting is known to be like that each
+cell is a line of its own. Lines race in rounds: those that could still be the cheapest are put in order of what their next
+cell costs, and the better half of them gets runs, at least one line. The others are put off and not dropped: they have
+their turn when the half before them is decided (successive halving). A line is dropped when the cheapest cell that it may
+still offer costs no less than the best one that is known to meet everything. What a cell costs is known before (GPUs) or
+measured (GPU-hours); where it is measured, a cell is taken to cost no less than the next cheaper one of its line that has
+run.
 
-In the end the answer and both its neighbours on the line get all the runs that they may have. If the dearer neighbour then misses
-an objective, the line is not monotone: three cells to each side get all runs too, and the answer says so.
+In the end the answer and both its neighbours on the line get all the runs that they may have. If the dearer neighbour then
+misses an objective, the line is not monotone: three cells to each side get all runs too, and the answer says so.
 
-`next_round` is a function of the results alone. Whoever replays the runs that were kept before a stop asks for the same rounds
-again, and comes to the same answer, however many runs are made at once.
+`next_round` is a function of the results alone. Whoever replays the runs that were kept before a stop asks for the same
+rounds again, and comes to the same answer, however many runs are made at once.
 
-Why it ends: each round asks for at least one run of a cell that has not had all of them, and a cell with all of them is not asked
-for again. Bisection ends since each decided cell shortens its line.
+Why it ends: each round asks for at least one run of a cell that has not had all of them, and a cell with all of them is not
+asked for again. Bisection ends since each decided cell shortens its line.
 
-Why it is right: if verdicts are right and lines monotone, the answer costs no more than any cell that meets the objectives. A cell
-that was never run is on a line between cells that tell its verdict, or costs no less than the answer, and only these two.
+Why it is right: if verdicts are right and lines monotone, the answer costs no more than any cell that meets the objectives.
+A cell that was never run is on a line between cells that tell its verdict, or costs no less than the answer, and only these
+two.
 
-What it costs: about log2(n) cells of a line of n, with few runs each where the objectives are far from their limits; and the
-neighbours. A round looks at every line, and at every result once.
+What it costs: about log2(n) cells of a line of n, with few runs each where the objectives are far from their limits; and
+the neighbours. A round looks at every line, and at every result once.
 """
 
 import math
