@@ -28,7 +28,7 @@ SCENARIO_KEYS = tuple(
 _PART = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)((?:\[[^][]*\])*)")
 _INDEX = re.compile(r"\[([^][]*)\]")
 _RANGE = re.compile(r"(-?\d+(?:\.\d+)?)\.\.(-?\d+(?:\.\d+)?)(?::(\d+(?:\.\d+)?))?")
-VALUES_MAX = 1_000_000
+VALUES_MAX = 10_000
 """Of one range."""
 
 
