@@ -181,7 +181,10 @@ def test_none_found_is_said_with_what_came_nearest_and_status_1(folder, argument
             ("--slo", "lost < 1", "--vary", "target_replicas=1,x"),
             "--vary: expected numbers for target_replicas, along which is",
         ),
-        (("--slo", "lost < 1", "--vary", "target_replicas=-1,2"), "deployments[0].target_replicas: expected an integer >= 0, found -1 (set by target_replicas=-1)"),
+        (
+            ("--slo", "lost < 1", "--vary", "target_replicas=-1,2"),
+            "expected an integer >= 0, found -1 (set by target_replicas=-1)",
+        ),
         (("--slo", "lost < 1", "--vary", "replicas=1,2"), 'replicas: expected a known key such as "target_replicas"'),
         (
             ("--slo", "lost < 1", "--vary", "target_replicas=1,2", "--vary", "target_replicas=3"),
