@@ -93,10 +93,11 @@ def test_it_finds_what_erlang_found(tmp_path, problems, for_s):
         answer = optimum.best.cell + 1
         runs += optimum.runs
         below += answer < queue.replicas
-        near = queue.waits_over_1_s(queue.replicas) > 0.75 * queue.share  # what 20 runs of this length cannot tell apart
-        if answer not in (queue.replicas, queue.replicas + near):
+        undecided = optimum.below is not None and optimum.below.verdict == "open"
+        if answer not in (queue.replicas, queue.replicas + undecided):  # one more only where the table says ~
             off.append((queue, queue.replicas, answer))
-    assert (off, below) == ([], 0) or (len(off) <= problems // 20 and below <= problems // 20), off
+    assert below <= problems // 20
+    assert len(off) <= problems // 20, off
     assert runs <= 0.4 * problems * 16 * 20
 
 
