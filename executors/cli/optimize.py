@@ -21,7 +21,7 @@ from executors.cli.screen import answers
 from executors.simulator.load.sources import read_source
 from executors.simulator.questions.cellfile import CellFile
 from executors.simulator.questions.goals import parse_aim, parse_goal
-from executors.simulator.questions.optimizing import CELLS_MAX, Optimum, Question, along, axis_of, optimize
+from executors.simulator.questions.optimizing import CELLS_MAX, GoalQuestion, Optimum, along, axis_of, optimize
 from executors.simulator.questions.optimum_words import VERDICTS, as_json, in_a_sentence, interval
 from executors.simulator.questions.settings import parse_setting, parse_variation
 
@@ -31,7 +31,7 @@ ROWS_MAX = 40
 
 
 @attrs.frozen(kw_only=True)
-class Asked:
+class OptimizeAsked:
     """The command line."""
 
     scenario: Path
@@ -75,7 +75,7 @@ class Asked:
         return shlex.join(words)
 
 
-def run(asked: Asked) -> None:
+def run(asked: OptimizeAsked) -> None:
     """What `rankcore optimize` does, errors and exit status included."""
     again = f"the same command goes on with what is kept in {asked.folder}"
     with told_in_one_line(f"interrupted; {again}"):
@@ -100,7 +100,7 @@ def run(asked: Asked) -> None:
         raise typer.Exit(NONE_FOUND)
 
 
-def _question(asked: Asked) -> Question:
+def _question(asked: OptimizeAsked) -> GoalQuestion:
     """Everything that can be wrong is told here, before anything runs."""
     if not asked.slo:
         raise Refusal("expected --slo GOAL such as --slo 'p99 latency_s < 2', found no objective")
@@ -121,7 +121,7 @@ def _question(asked: Asked) -> Question:
     if begin + asked.runs_max - 1 > SEED_MAX:
         most = SEED_MAX - asked.runs_max + 1
         raise Refusal(f"--seed: expected at most {most}, so that {asked.runs_max} seeds follow, found {begin}")
-    question = Question(
+    question = GoalQuestion(
         source=source,
         variations=tuple(variations),
         axis=axis,
@@ -138,12 +138,12 @@ def _question(asked: Asked) -> Question:
     return question
 
 
-def _json(asked: Asked, found: Optimum) -> str:
+def _json(asked: OptimizeAsked, found: Optimum) -> str:
     plain = as_json(found, asked.gpu_price, asked.rerun(found.question.seed))
     return json.dumps(plain, indent=2, allow_nan=False) + "\n"
 
 
-def _write(asked: Asked, found: Optimum, outputs: Outputs, json_part: Path | None) -> None:
+def _write(asked: OptimizeAsked, found: Optimum, outputs: Outputs, json_part: Path | None) -> None:
     from executors.simulator.report.front import render_front
 
     table, page = (outputs.open("--out", asked.folder / f"optimize.{ending}") for ending in ("csv", "html"))
@@ -171,7 +171,7 @@ def _as_csv(found: Optimum) -> str:
     return text.getvalue()
 
 
-def _print(asked: Asked, found: Optimum) -> None:
+def _print(asked: OptimizeAsked, found: Optimum) -> None:
     console, question = answers(), found.question
     console.print(Text(question.source.scenario().name, style="bold"))
     console.print(Text(in_a_sentence(found, asked.gpu_price)), soft_wrap=True)

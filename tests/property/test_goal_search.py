@@ -8,7 +8,7 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executors.simulator.questions.goal_search import Observed, Problem, Round, Verdict, next_round
+from executors.simulator.questions.goal_search import GoalVerdict, Observed, Problem, Round, next_round
 
 RUNGS = (3, 5, 8)
 
@@ -41,12 +41,12 @@ class Grid:
         return min((cost for cost, margin in self.cells if margin >= 0), default=None)
 
 
-def by_mean(runs) -> Verdict:
+def by_mean(runs) -> GoalVerdict:
     """Decided from as many runs as make the mean clear of 0, by the width of noise."""
     mean = math.fsum(run.margins[0] for run in runs) / len(runs)
     if len(runs) < RUNGS[0] or (len(runs) < RUNGS[-1] and abs(mean) < 0.5 / len(runs)):
-        return Verdict.OPEN
-    return Verdict.MET if mean >= 0 else Verdict.MISSED
+        return GoalVerdict.OPEN
+    return GoalVerdict.MET if mean >= 0 else GoalVerdict.MISSED
 
 
 def searched(grid: Grid, budget: int = 10_000, judge: Callable = by_mean) -> tuple[Round, dict[int, list[Observed]]]:
@@ -142,12 +142,12 @@ def test_an_undecided_cell_counts_as_missed():
     grid = Grid((((1.0, 0.0), (2.0, 1.0)),), costs_known=True)
 
     def never_sure_of_the_first(runs):
-        return Verdict.OPEN if runs[0].cost == 1.0 else by_mean(runs)
+        return GoalVerdict.OPEN if runs[0].cost == 1.0 else by_mean(runs)
 
     found, results = searched(grid, judge=never_sure_of_the_first)
     assert found.best == 1
     assert len(results[0]) == RUNGS[-1]
-    assert searched(grid, judge=lambda _: Verdict.OPEN)[0].best is None
+    assert searched(grid, judge=lambda _: GoalVerdict.OPEN)[0].best is None
 
 
 def test_a_line_that_is_not_monotone_is_scanned_around_the_answer_and_told():

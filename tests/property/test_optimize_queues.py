@@ -13,7 +13,7 @@ from executors.simulator.load.sources import Source
 from executors.simulator.questions.cellfile import CellFile
 from executors.simulator.questions.cells import Cell, CellOutcome, in_this_process, run_cell
 from executors.simulator.questions.goals import parse_aim, parse_goal
-from executors.simulator.questions.optimizing import Optimum, Question, along, axis_of, optimize
+from executors.simulator.questions.optimizing import GoalQuestion, Optimum, along, axis_of, optimize
 from executors.simulator.questions.settings import parse_variation
 
 FEW, MANY = 2, 40
@@ -56,13 +56,13 @@ class Queue:
         return Source("q.yaml", json.dumps(world), ".")
 
 
-def asked(source: Source, vary: list[str], goal: str, *, runs_max: int) -> Question:
+def asked(source: Source, vary: list[str], goal: str, *, runs_max: int) -> GoalQuestion:
     aim = parse_aim("replicas", None, None)
     variations = [parse_variation("--vary", text) for text in vary]
     axis = axis_of(variations, aim, None)
     assert axis is not None
     variations[axis] = along(variations[axis], aim)
-    return Question(
+    return GoalQuestion(
         source=source,
         variations=tuple(variations),
         axis=axis,
@@ -75,7 +75,7 @@ def asked(source: Source, vary: list[str], goal: str, *, runs_max: int) -> Quest
     )
 
 
-def found_in(question: Question, folder: Path) -> Optimum:
+def found_in(question: GoalQuestion, folder: Path) -> Optimum:
     with CellFile(folder / "cells.jsonl") as kept:
         return optimize(question, kept, in_this_process)
 
@@ -123,5 +123,5 @@ def test_the_full_sweep_has_nothing_cheaper(tmp_path, problems):
     assert cheaper <= problems // 20
 
 
-def of(question: Question, cell: int, run: int) -> CellOutcome:
+def of(question: GoalQuestion, cell: int, run: int) -> CellOutcome:
     return run_cell(Cell(question.source_of(cell), question.seed + run, Checking.OFF))

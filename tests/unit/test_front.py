@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from executors.simulator.load.sources import Source
-from executors.simulator.questions.goal_search import Verdict
+from executors.simulator.questions.goal_search import GoalVerdict
 from executors.simulator.questions.goals import parse_aim, parse_goal
-from executors.simulator.questions.optimizing import Measured, Optimum, Question, Tried
+from executors.simulator.questions.optimizing import GoalQuestion, Measured, Optimum, Tried
 from executors.simulator.questions.optimum_words import in_a_sentence
 from executors.simulator.questions.settings import Setting
 from executors.simulator.report.front import Mark, front_of, render_front
@@ -21,7 +21,7 @@ TEXT = "nodes: [{name: n, count: 2, gpus: 8}]\ndeployments: [{name: llm, target_
 
 def optimum(key: str = "target_replicas", name: str = "s.yaml") -> Optimum:
     variations = (tuple(Setting(key, str(target)) for target in range(1, 6)),)
-    question = Question(
+    question = GoalQuestion(
         source=Source(name, TEXT, "."),
         variations=variations,
         axis=0,
@@ -32,7 +32,7 @@ def optimum(key: str = "target_replicas", name: str = "s.yaml") -> Optimum:
         budget=500,
     )
 
-    def tried(cell: int, verdict: Verdict, slow: float, lost: float, runs: int = 20) -> Tried:
+    def tried(cell: int, verdict: GoalVerdict, slow: float, lost: float, runs: int = 20) -> Tried:
         never = slow == float("inf")
         return Tried(
             cell=cell,
@@ -48,10 +48,10 @@ def optimum(key: str = "target_replicas", name: str = "s.yaml") -> Optimum:
         )
 
     cells = (
-        tried(0, Verdict.MISSED, float("inf"), 0.5, runs=3),
-        tried(1, Verdict.OPEN, 1.9, 0.002),
-        tried(2, Verdict.MET, 1.5, 0.001),
-        tried(3, Verdict.MET, 1.6, 0.0),
+        tried(0, GoalVerdict.MISSED, float("inf"), 0.5, runs=3),
+        tried(1, GoalVerdict.OPEN, 1.9, 0.002),
+        tried(2, GoalVerdict.MET, 1.5, 0.001),
+        tried(3, GoalVerdict.MET, 1.6, 0.0),
     )
     return Optimum(
         question=question,

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from executors.simulator.questions.cells import CellOutcome
-from executors.simulator.questions.goal_search import Observed, Verdict
-from executors.simulator.questions.goals import FIGURES, Kind, judge_all, parse_aim, parse_goal
+from executors.simulator.questions.goal_search import GoalVerdict, Observed
+from executors.simulator.questions.goals import FIGURES, FigureKind, judge_all, parse_aim, parse_goal
 from executors.simulator.questions.statistics import one_sided, share_bounds
 from executors.simulator.record.flat_figures import flatten
 from executors.simulator.scenario import ScenarioError
@@ -63,7 +63,7 @@ def test_every_figure_of_the_table_is_one_of_a_run():
     for deployment in everything().deployments:
         found = flatten(deployment)
         for figure in FIGURES.values():
-            before = "p99" if figure.kind is Kind.TIMES else ""
+            before = "p99" if figure.kind is FigureKind.TIMES else ""
             assert figure.of(before, found) >= 0.0, figure.name
 
 
@@ -91,21 +91,21 @@ def test_what_is_no_objective_is_told(text, told):
 def test_an_objective_that_has_to_hold_in_a_share_of_runs_is_judged_by_how_many_it_held_in():
     goal = parse_goal("lost < 1 @ 80% of runs of llm")
     assert (goal.share, goal.reading.deployment) == (0.8, "llm")
-    assert goal.judge([1.0] * 13, 0.05) is Verdict.OPEN  # 0.8 ** 13 is above 0.05
-    assert goal.judge([1.0] * 14, 0.05) is Verdict.MET
-    assert goal.judge([1.0] * 4 + [-math.inf] * 6, 0.05) is Verdict.MISSED
-    assert goal.judge([0.0] * 9, 0.05) is Verdict.MISSED  # the limit itself is a miss
+    assert goal.judge([1.0] * 13, 0.05) is GoalVerdict.OPEN  # 0.8 ** 13 is above 0.05
+    assert goal.judge([1.0] * 14, 0.05) is GoalVerdict.MET
+    assert goal.judge([1.0] * 4 + [-math.inf] * 6, 0.05) is GoalVerdict.MISSED
+    assert goal.judge([0.0] * 9, 0.05) is GoalVerdict.MISSED  # the limit itself is a miss
 
 
 def test_a_mean_is_met_when_its_bound_is_and_missed_when_the_other_is():
     goal = parse_goal("p99 latency_s < 4")
-    assert goal.judge([1.0, 1.1, 0.9, 1.0, 1.0], 0.01) is Verdict.MET
-    assert goal.judge([-1.0, -1.1, -0.9, -1.0, -1.0], 0.01) is Verdict.MISSED
-    assert goal.judge([1.0, -1.0, 0.5, 1.5, 0.1], 0.01) is Verdict.OPEN
-    assert goal.judge([1.0], 0.01) is Verdict.OPEN
-    assert goal.judge([9.0] * 9 + [-math.inf], 0.01) is Verdict.MISSED
-    assert goal.judge([0.0, 0.0], 0.01) is Verdict.MISSED
-    assert parse_goal("p99 latency_s <= 4").judge([0.0, 0.0], 0.01) is Verdict.MET
+    assert goal.judge([1.0, 1.1, 0.9, 1.0, 1.0], 0.01) is GoalVerdict.MET
+    assert goal.judge([-1.0, -1.1, -0.9, -1.0, -1.0], 0.01) is GoalVerdict.MISSED
+    assert goal.judge([1.0, -1.0, 0.5, 1.5, 0.1], 0.01) is GoalVerdict.OPEN
+    assert goal.judge([1.0], 0.01) is GoalVerdict.OPEN
+    assert goal.judge([9.0] * 9 + [-math.inf], 0.01) is GoalVerdict.MISSED
+    assert goal.judge([0.0, 0.0], 0.01) is GoalVerdict.MISSED
+    assert parse_goal("p99 latency_s <= 4").judge([0.0, 0.0], 0.01) is GoalVerdict.MET
 
 
 def test_all_objectives_have_to_be_met_and_one_that_is_missed_is_enough():
@@ -114,9 +114,9 @@ def test_all_objectives_have_to_be_met_and_one_that_is_missed_is_enough():
     def judged(*margins, runs=5):
         return judge_all(goals, [Observed(margins, 0.0)] * runs, 0.01, 5)
 
-    assert judged(1.0, 1.0) is Verdict.MET
-    assert judged(1.0, 1.0, runs=4) is Verdict.OPEN
-    assert judged(1.0, -1.0, runs=3) is Verdict.MISSED
+    assert judged(1.0, 1.0) is GoalVerdict.MET
+    assert judged(1.0, 1.0, runs=4) is GoalVerdict.OPEN
+    assert judged(1.0, -1.0, runs=3) is GoalVerdict.MISSED
 
 
 def test_bounds_are_those_of_the_textbook():

@@ -93,9 +93,9 @@ def optimize(
 
     Exit status: 0 found, 1 none found, budget gone or a promise broken in a run, 2 bad input, 130 interrupted.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
-    from executors.cli.optimize import Asked, run
+    from executors.cli.optimize import OptimizeAsked, run
 
-    asked = Asked(
+    asked = OptimizeAsked(
         scenario=scenario,
         slo=slo or [],
         vary=vary or [],

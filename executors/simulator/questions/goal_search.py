@@ -2,7 +2,7 @@
 
 What: a cell is one combination of settings; its runs are on the same seeds as those of every other cell (common random
 numbers), so that most of what is luck is in both sides of a comparison. What a cell's runs say of the objectives
-(`Verdict`) is for the caller to judge, with whatever confidence: MET, MISSED, or OPEN while a bound straddles a limit. One
+(`GoalVerdict`) is for the caller to judge, with whatever confidence: MET, MISSED, or OPEN while a bound straddles a limit. One
 that is OPEN with all the runs that it may have is undecided, and counts as missed.
 
 The grid is cut into lines. Along a line costs grow and, once the objectives are met, they stay met: the values of a setting
@@ -55,7 +55,7 @@ class Observed:
     cost: float
 
 
-class Verdict(StrEnum):
+class GoalVerdict(StrEnum):
     """What the runs of a cell say of all objectives together."""
 
     MET = "met"
@@ -83,7 +83,7 @@ class Problem:
     """
 
     lines: Sequence[Sequence[int]]
-    judge: Callable[[Sequence[Observed]], Verdict]
+    judge: Callable[[Sequence[Observed]], GoalVerdict]
     cost_of: Callable[[int], float] | None = None
     rungs: tuple[int, ...] = (3, 5, 8, 13, 20)
     budget: int = 500
@@ -125,11 +125,11 @@ class _Known:
 
     problem: Problem
     results: Results
-    verdicts: Mapping[int, Verdict]
+    verdicts: Mapping[int, GoalVerdict]
 
     def best(self) -> int | None:
         """The cheapest of the cells that meet everything, by the runs that all of them have."""
-        met = [cell for cell, verdict in self.verdicts.items() if verdict is Verdict.MET]
+        met = [cell for cell, verdict in self.verdicts.items() if verdict is GoalVerdict.MET]
         common = min((len(self.results[cell]) for cell in met), default=0)
         return min(met, key=lambda cell: (self.cost(cell, common), cell), default=None)
 
@@ -154,15 +154,15 @@ class _Known:
     def open_part(self, line: Sequence[int]) -> tuple[int, int]:
         """The places of which it is not known whether they meet everything: from the first on, up to the second."""
         ran = [(place, self.verdict(cell)) for place, cell in enumerate(line) if cell in self.verdicts]
-        high = next((place for place, verdict in ran if verdict is Verdict.MET), len(line))
-        low = max((place + 1 for place, verdict in ran if place < high and verdict is Verdict.MISSED), default=0)
+        high = next((place for place, verdict in ran if verdict is GoalVerdict.MET), len(line))
+        low = max((place + 1 for place, verdict in ran if place < high and verdict is GoalVerdict.MISSED), default=0)
         return low, high
 
-    def verdict(self, cell: int) -> Verdict:
+    def verdict(self, cell: int) -> GoalVerdict:
         """What is known of a cell; one that all its runs leave open is missed."""
         verdict = self.verdicts[cell]
-        is_undecided = verdict is Verdict.OPEN and len(self.results[cell]) >= self.problem.rungs[-1]
-        return Verdict.MISSED if is_undecided else verdict
+        is_undecided = verdict is GoalVerdict.OPEN and len(self.results[cell]) >= self.problem.rungs[-1]
+        return GoalVerdict.MISSED if is_undecided else verdict
 
     def is_cheaper(self, line: Sequence[int], place: int, best: int) -> bool:
         """Whether a place may cost less than a cell that has run."""
@@ -195,7 +195,7 @@ class _Known:
         place = line.index(best)
         wanted = self.rest_of(line[max(0, place - 1) : place + 2])
         above = line[place + 1] if place + 1 < len(line) else None
-        if wanted or above is None or self.verdicts[above] is not Verdict.MISSED:
+        if wanted or above is None or self.verdicts[above] is not GoalVerdict.MISSED:
             return wanted, False
         return self.rest_of(line[max(0, place - SCAN) : place + SCAN + 1]), True
 

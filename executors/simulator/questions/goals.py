@@ -11,7 +11,7 @@ from enum import StrEnum
 import attrs
 
 from executors.simulator.questions.cells import CellOutcome
-from executors.simulator.questions.goal_search import Observed, Verdict
+from executors.simulator.questions.goal_search import GoalVerdict, Observed
 from executors.simulator.questions.statistics import one_sided, share_bounds
 from executors.simulator.record.flat_figures import Numbers, number
 from executors.simulator.scenario.errors import ScenarioError
@@ -21,7 +21,7 @@ PERCENTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 SHARE = "share"
 
 
-class Kind(StrEnum):
+class FigureKind(StrEnum):
     """What a figure is, and so what may stand before it."""
 
     TIMES = "times"
@@ -43,7 +43,7 @@ class Figure:
     """
 
     name: str
-    kind: Kind
+    kind: FigureKind
     keys: tuple[str, ...]
     unit: str = ""
     grows: bool = False
@@ -51,7 +51,7 @@ class Figure:
     def of(self, before: str, found: Numbers) -> float:
         """Its value in a run; of a time that most requests never had: infinite."""
         arrived = found["requests.arrived"] or 0.0
-        if self.kind is Kind.TIMES:
+        if self.kind is FigureKind.TIMES:
             # Requests that were lost, turned away or not done in the end never had an answer: they are the slowest.
             value = found[f"{self.keys[0]}.{before}"]
             never = value is None or (found["requests.done"] or 0.0) < PERCENTILES[before] * arrived
@@ -64,17 +64,20 @@ _NOT_DONE = tuple(f"requests.{name}" for name in ("failed", "lost", "expired", "
 FIGURES = {
     figure.name: figure
     for figure in (
-        Figure("latency_s", Kind.TIMES, ("requests.latency_s",), "s"),
-        Figure("wait_s", Kind.TIMES, ("requests.wait_s",), "s"),
-        Figure("waited_over_1_s", Kind.COUNT, ("requests.waited_over_1_s", *_NOT_DONE)),
-        Figure("not_done", Kind.COUNT, _NOT_DONE),
-        *(Figure(name, Kind.COUNT, (f"requests.{name}",)) for name in ("lost", "failed", "expired", "unfinished", "retried")),
-        Figure("gpu_hours", Kind.AMOUNT, ("gpu_hours",), "GPU-hours", grows=True),
+        Figure("latency_s", FigureKind.TIMES, ("requests.latency_s",), "s"),
+        Figure("wait_s", FigureKind.TIMES, ("requests.wait_s",), "s"),
+        Figure("waited_over_1_s", FigureKind.COUNT, ("requests.waited_over_1_s", *_NOT_DONE)),
+        Figure("not_done", FigureKind.COUNT, _NOT_DONE),
         *(
-            Figure(name, Kind.AMOUNT, (name,), "s")
+            Figure(name, FigureKind.COUNT, (f"requests.{name}",))
+            for name in ("lost", "failed", "expired", "unfinished", "retried")
+        ),
+        Figure("gpu_hours", FigureKind.AMOUNT, ("gpu_hours",), "GPU-hours", grows=True),
+        *(
+            Figure(name, FigureKind.AMOUNT, (name,), "s")
             for name in ("longest_gap_s", "incomplete_s", "below_floor_s", "unserved_rank_s", "rank_gap_s", "update_s")
         ),
-        *(Figure(name, Kind.AMOUNT, (name,)) for name in ("ranks_moved", "reconfigures", "replica_starts", "healthy")),
+        *(Figure(name, FigureKind.AMOUNT, (name,)) for name in ("ranks_moved", "reconfigures", "replica_starts", "healthy")),
     )
 }
 
@@ -157,26 +160,26 @@ class Goal:
         _, is_strict = COMPARISONS[self.sign]
         return margin > 0 or (margin == 0 and not is_strict)
 
-    def judge(self, margins: Sequence[float], error: float) -> Verdict:
+    def judge(self, margins: Sequence[float], error: float) -> GoalVerdict:
         """What these runs say, wrongly in no more than a share `error` of such experiments."""
         if self.share is not None:
             kept = sum(map(self.is_kept, margins))
             low, high = share_bounds(kept, len(margins), error)
-            return Verdict.MET if low >= self.share else Verdict.MISSED if high < self.share else Verdict.OPEN
+            return GoalVerdict.MET if low >= self.share else GoalVerdict.MISSED if high < self.share else GoalVerdict.OPEN
         if -math.inf in margins:
-            return Verdict.MISSED  # what is never in one run is never in the mean
+            return GoalVerdict.MISSED  # what is never in one run is never in the mean
         if len(margins) < 2:
-            return Verdict.OPEN
+            return GoalVerdict.OPEN
         low, high = one_sided(margins, error)
-        return Verdict.MET if self.is_kept(low) else Verdict.OPEN if self.is_kept(high) else Verdict.MISSED
+        return GoalVerdict.MET if self.is_kept(low) else GoalVerdict.OPEN if self.is_kept(high) else GoalVerdict.MISSED
 
 
-def judge_all(goals: Sequence[Goal], runs: Sequence[Observed], error: float, least: int) -> Verdict:
+def judge_all(goals: Sequence[Goal], runs: Sequence[Observed], error: float, least: int) -> GoalVerdict:
     """What runs say of all objectives together: MET needs each of them, and `least` runs."""
     verdicts = {goal.judge([run.margins[place] for run in runs], error) for place, goal in enumerate(goals)}
-    if Verdict.MISSED in verdicts:
-        return Verdict.MISSED
-    return Verdict.OPEN if Verdict.OPEN in verdicts or len(runs) < least else Verdict.MET
+    if GoalVerdict.MISSED in verdicts:
+        return GoalVerdict.MISSED
+    return GoalVerdict.OPEN if GoalVerdict.OPEN in verdicts or len(runs) < least else GoalVerdict.MET
 
 
 def parse_goal(text: str) -> Goal:
@@ -222,7 +225,7 @@ def _reading(option: str, before: str, name: str, deployment: str | None) -> Rea
     figure = FIGURES.get(name)
     if figure is None:
         raise ScenarioError(f"{option}: expected a figure: {', '.join(FIGURES)}, found {name!r}")
-    allowed = {Kind.TIMES: tuple(PERCENTILES), Kind.COUNT: ("", SHARE), Kind.AMOUNT: ("",)}[figure.kind]
+    allowed = {FigureKind.TIMES: tuple(PERCENTILES), FigureKind.COUNT: ("", SHARE), FigureKind.AMOUNT: ("",)}[figure.kind]
     if before not in allowed:
         forms = " or ".join(f"{each} {name}".strip() for each in allowed)
         raise ScenarioError(f"{option}: expected {forms}, found '{before} {name}'".replace("' ", "'"))
@@ -287,7 +290,7 @@ class Aim:
         """Of a run; what is measured of each deployment is added up, but for percentiles, of which the worst counts."""
         assert self.reading is not None, "what is known is not measured"
         values = self.reading.values(outcome)
-        worst = self.reading.figure.kind is Kind.TIMES or self.reading.before == SHARE
+        worst = self.reading.figure.kind is FigureKind.TIMES or self.reading.before == SHARE
         return self.price * (max(values) if worst else math.fsum(values))
 
     def shown(self, value: float) -> str:

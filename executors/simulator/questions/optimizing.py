@@ -11,7 +11,7 @@ from executors.simulator.load.sources import Source
 from executors.simulator.questions.cellfile import CellFile, Keys
 from executors.simulator.questions.cells import Cell, CellOutcome, Outcomes, Workers, names_of
 from executors.simulator.questions.comparison import PromiseBroken, mean_of
-from executors.simulator.questions.goal_search import Observed, Problem, Round, Verdict, next_round
+from executors.simulator.questions.goal_search import GoalVerdict, Observed, Problem, Round, next_round
 from executors.simulator.questions.goals import RATE, Aim, Goal, check_names, judge_all
 from executors.simulator.questions.settings import Setting
 from executors.simulator.questions.statistics import one_sided, share_bounds
@@ -35,7 +35,7 @@ NO_AXIS = "none"
 
 
 @attrs.frozen(kw_only=True)
-class Question:
+class GoalQuestion:
     """What is asked.
 
     Attributes:
@@ -95,7 +95,7 @@ class Question:
         looked_at = sum(min(len(line), len(line).bit_length() + 2) for line in self.lines)
         return ERROR / (looked_at * len(self.rungs))
 
-    def judge(self, runs: Sequence[Observed]) -> Verdict:
+    def judge(self, runs: Sequence[Observed]) -> GoalVerdict:
         """What the runs of a cell say."""
         return judge_all(self.goals, runs, self.error, LEAST)
 
@@ -213,7 +213,7 @@ class Tried:
     cell: int
     settings: tuple[Setting, ...]
     runs: int
-    verdict: Verdict
+    verdict: GoalVerdict
     cost: float
     gpu_hours: float
     measured: tuple[Measured, ...]
@@ -230,7 +230,7 @@ class Optimum:
         runs: How many were made.
     """
 
-    question: Question
+    question: GoalQuestion
     tried: tuple[Tried, ...]
     best: Tried | None
     below: Tried | None
@@ -240,7 +240,7 @@ class Optimum:
     runs: int
 
 
-def optimize(question: Question, kept: CellFile, workers: Workers, progress: Progress | None = None) -> Optimum:
+def optimize(question: GoalQuestion, kept: CellFile, workers: Workers, progress: Progress | None = None) -> Optimum:
     """Search, and keep each outcome as soon as it is known; what is kept already is not run again.
 
     Raises:
@@ -271,7 +271,7 @@ def optimize(question: Question, kept: CellFile, workers: Workers, progress: Pro
 class _Making:
     """Makes the runs of one round after the other, by the same workers."""
 
-    question: Question
+    question: GoalQuestion
     kept: CellFile
     workers: Workers
     progress: Progress | None
@@ -319,7 +319,7 @@ class _Making:
 
 
 def _summed_up(
-    question: Question, found: Round, outcomes: dict[int, list[CellOutcome]], results: dict[int, list[Observed]]
+    question: GoalQuestion, found: Round, outcomes: dict[int, list[CellOutcome]], results: dict[int, list[Observed]]
 ) -> Optimum:
     tried = {cell: _tried(question, cell, outcomes[cell], runs) for cell, runs in sorted(results.items())}
     below = above = None
@@ -340,7 +340,7 @@ def _summed_up(
     )
 
 
-def _tried(question: Question, cell: int, outcomes: Sequence[CellOutcome], runs: Sequence[Observed]) -> Tried:
+def _tried(question: GoalQuestion, cell: int, outcomes: Sequence[CellOutcome], runs: Sequence[Observed]) -> Tried:
     hours = [math.fsum(figures["gpu_hours"] or 0.0 for figures in outcome.figures.values()) for outcome in outcomes]
     return Tried(
         cell=cell,

@@ -5,14 +5,14 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from executors.simulator.questions.goal_search import Verdict
+from executors.simulator.questions.goal_search import GoalVerdict
 from executors.simulator.questions.goals import KNOWN, RATE, Goal
-from executors.simulator.questions.optimizing import ERROR, Measured, Optimum, Question, Tried
+from executors.simulator.questions.optimizing import ERROR, GoalQuestion, Measured, Optimum, Tried
 from executors.simulator.questions.settings import Setting
 from executors.simulator.record.flat_figures import number
 
 CONFIDENCE = f"{100 * (1 - ERROR):.0f} %"
-VERDICTS = {Verdict.MET: "met", Verdict.MISSED: "missed", Verdict.OPEN: "~"}
+VERDICTS = {GoalVerdict.MET: "met", GoalVerdict.MISSED: "missed", GoalVerdict.OPEN: "~"}
 """How they stand in tables; ~ is not decided."""
 
 
@@ -58,7 +58,7 @@ def interval(goal: Goal, measured: Measured) -> str:
     return f"{value} ({goal.shown(measured.low).partition(' ')[0]} to {goal.shown(measured.high).partition(' ')[0]})"
 
 
-def simulate_command(question: Question, tried: Tried) -> str:
+def simulate_command(question: GoalQuestion, tried: Tried) -> str:
     """The command that makes the first run of a cell."""
     settings = [*question.source.settings, *tried.settings]
     options = [word for setting in settings for word in ("--set", str(setting))]
@@ -86,11 +86,11 @@ def as_json(found: Optimum, gpu_price: float | None, rerun: str) -> dict[str, An
     }
 
 
-def _as_json(question: Question, tried: Tried) -> dict[str, Any]:
+def _as_json(question: GoalQuestion, tried: Tried) -> dict[str, Any]:
     return {
         "settings": {setting.key: setting.text for setting in tried.settings},
         "runs": tried.runs,
-        "verdict": "undecided" if tried.verdict is Verdict.OPEN else str(tried.verdict),
+        "verdict": "undecided" if tried.verdict is GoalVerdict.OPEN else str(tried.verdict),
         "aim": _finite(tried.cost),
         "gpu_hours": tried.gpu_hours,
         "slo": [
@@ -124,7 +124,7 @@ def _told(goal: Goal, measured: Measured, runs: int) -> str:
     return text if bound in (None, measured.value) else f"{text} ({words} {goal.shown(bound)} with {CONFIDENCE} confidence)"
 
 
-def _static(question: Question, tried: Tried) -> dict[str, float]:
+def _static(question: GoalQuestion, tried: Tried) -> dict[str, float]:
     scenario = question.source_of(tried.cell).scenario()
     return {name: known.of(scenario) for name, known in KNOWN.items()}
 
@@ -139,9 +139,9 @@ def _bought(found: Optimum, best: Tried, gpu_price: float | None) -> str:
     return f"{text}."
 
 
-def _neighbour(question: Question, below: Tried) -> str:
+def _neighbour(question: GoalQuestion, below: Tried) -> str:
     assert question.axis is not None, "who has neighbours is on an axis"
-    what = "misses them" if below.verdict is Verdict.MISSED else "is not shown to meet them"
+    what = "misses them" if below.verdict is GoalVerdict.MISSED else "is not shown to meet them"
     rather = "more" if question.aim.name == RATE else "less"
     told = listed(
         [f"{goal.reading} {goal.shown(each.value)}" for goal, each in zip(question.goals, below.measured, strict=True)]
@@ -153,7 +153,7 @@ def _nearest(found: Optimum) -> str:
     if not found.tried:
         return "Nothing was run."
     near = max(
-        found.tried, key=lambda each: (each.verdict is not Verdict.MISSED, sum(m.kept for m in each.measured) / each.runs)
+        found.tried, key=lambda each: (each.verdict is not GoalVerdict.MISSED, sum(m.kept for m in each.measured) / each.runs)
     )
     told = listed([f"{goal.text}: {interval(goal, m)}" for goal, m in zip(found.question.goals, near.measured, strict=True)])
     return f"Nearest is {words_of(near.settings)}: {told}."

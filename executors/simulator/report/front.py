@@ -6,7 +6,7 @@ from html import escape
 
 import attrs
 
-from executors.simulator.questions.goal_search import Verdict
+from executors.simulator.questions.goal_search import GoalVerdict
 from executors.simulator.questions.goals import SHARE, Goal
 from executors.simulator.questions.optimizing import Optimum, Tried
 from executors.simulator.questions.optimum_words import VERDICTS, interval, listed, simulate_command, words_of
@@ -75,7 +75,7 @@ def _figure(found: Optimum, place: int, goal: Goal) -> str:
         Mark(
             aim.sign * each.cost,
             scale * each.measured[place].value,
-            each.verdict is Verdict.MET,
+            each.verdict is GoalVerdict.MET,
             found.best is not None and each.cell == found.best.cell,
             f"{words_of(each.settings)}: {goal.reading} {interval(goal, each.measured[place])}, {aim.name} "
             f"{aim.shown(each.cost)}, {VERDICTS[each.verdict]} in {each.runs} runs",
