@@ -138,6 +138,11 @@ def test_the_cheaper_half_has_its_turn_first_and_the_other_half_is_not_lost():
     assert searched(grid)[0].best == 7
 
 
+def test_what_is_cheaper_by_little_is_waited_for():
+    slow, quick, dear = ((1.0, 0.1),), ((1.5, 2.0),), ((9.0, 2.0),)  # the cheapest is decided last
+    assert searched(Grid((slow, quick, dear, dear), costs_known=True))[0].best == 0
+
+
 def test_an_undecided_cell_counts_as_missed():
     grid = Grid((((1.0, 0.0), (2.0, 1.0)),), costs_known=True)
 

@@ -103,6 +103,7 @@ def test_a_mean_is_met_when_its_bound_is_and_missed_when_the_other_is():
     assert goal.judge([-1.0, -1.1, -0.9, -1.0, -1.0], 0.01) is GoalVerdict.MISSED
     assert goal.judge([1.0, -1.0, 0.5, 1.5, 0.1], 0.01) is GoalVerdict.OPEN
     assert goal.judge([1.0], 0.01) is GoalVerdict.OPEN
+    assert goal.judge([-math.inf], 0.01) is GoalVerdict.MISSED
     assert goal.judge([9.0] * 9 + [-math.inf], 0.01) is GoalVerdict.MISSED
     assert goal.judge([0.0, 0.0], 0.01) is GoalVerdict.MISSED
     assert parse_goal("p99 latency_s <= 4").judge([0.0, 0.0], 0.01) is GoalVerdict.MET

@@ -54,7 +54,7 @@ class Figure:
         if self.kind is FigureKind.TIMES:
             # Requests that were lost, turned away or not done in the end never had an answer: they are the slowest.
             value = found[f"{self.keys[0]}.{before}"]
-            never = value is None or (found["requests.done"] or 0.0) < PERCENTILES[before] * arrived
+            never = (found["requests.done"] or 0.0) < PERCENTILES[before] * arrived
             return (math.inf if arrived else 0.0) if never or value is None else value
         total = math.fsum(found[key] or 0.0 for key in self.keys)
         return total if before != SHARE else total / arrived if arrived else 0.0
