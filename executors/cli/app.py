@@ -23,6 +23,7 @@ from executors.cli.commands.gang import gang
 from executors.cli.commands.logs import logs
 from executors.cli.commands.nodes import cordon, drain, replace, stop, uncordon
 from executors.cli.commands.notes import notes
+from executors.cli.commands.optimize import optimize
 from executors.cli.commands.plan import plan
 from executors.cli.commands.replay import replay
 from executors.cli.commands.requests import cancel, requests
@@ -57,7 +58,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 COMMANDS = (
-    *(simulate, fork, compare, sweep, autoscale_backtest, trace, explain, plan, replay, check, swarm, schema),
+    *(simulate, fork, compare, sweep, optimize, autoscale_backtest, trace, explain, plan, replay, check, swarm, schema),
     *(start, run, build, deploy, config, rest, dashboard, status, controller_health, logs, notes),
     *(scale, update, evict, defragment, delete, shutdown, where, upgrade),
     *(restart, pause, promote, resume, rollback, retry),
@@ -103,6 +104,10 @@ def rankcore(
       rankcore plan examples/node-failure-at-peak.yaml --target 12
       rankcore sweep examples/node-failure-at-peak.yaml --vary target_replicas=14,15,16
       rankcore compare examples/node-failure-at-peak.yaml mine.yaml
+
+    \b
+    What is the cheapest that meets an objective?
+      rankcore optimize examples/node-failure-at-peak.yaml --vary target_replicas=10..16 --slo 'p99 latency_s < 30'
 
     \b
     What would these autoscaling policies have made of a recorded day?

@@ -11,11 +11,12 @@ from executors.checking import Checking
 from executors.cli.bars import runs_bar
 from executors.cli.outputs import Outputs
 from executors.cli.problems import Refusal, tell, told_in_one_line
+from executors.cli.run_places import workers_at
 from executors.cli.screen import answers
 from executors.cli.sweep_table import table_of, told_of
 from executors.simulator.load.sources import Source, read_source
 from executors.simulator.questions.cellfile import CellFile
-from executors.simulator.questions.cells import Workers, in_processes, run_cell
+from executors.simulator.questions.cells import Workers
 from executors.simulator.questions.settings import parse_setting, parse_variation
 from executors.simulator.questions.sweeping import CELLS_MAX, Sweep, as_csv, as_multiples, sources_of, sweep
 from executors.simulator.report.multiples import render_multiples
@@ -54,24 +55,13 @@ def run(
         begin = seed if seed is not None else source.scenario().seed
         if begin + runs - 1 > SEED_MAX:
             raise Refusal(f"--seed: expected at most {SEED_MAX - runs + 1}, so that {runs} seeds follow, found {begin}")
-        workers = _workers(on, jobs)
+        workers = workers_at(on, jobs)
         found = _sweep(grid, len(settings), range(begin, begin + runs), workers, folder, fresh, checking, quiet)
         rerun = _rerun(scenario, vary, fixed, runs, begin)
         _write(found, source, folder, rerun)
         if not quiet:
             tell(notes)
             _print(found, source, folder, rerun)
-
-
-def _workers(on: str, jobs: int) -> Workers:
-    if on == "processes":
-        return in_processes(jobs)
-    from executors.ray_workers import (  # the one way from here to a cluster library, taken only when it is asked for
-        LOCAL,
-        on_ray,
-    )
-
-    return lambda cells: on_ray(cells, run_cell, jobs, LOCAL)
 
 
 def _sweep(
