@@ -10,11 +10,11 @@ from executors.checking import Checking
 from executors.simulator.load.sources import Source
 from executors.simulator.questions.cellfile import CellFile, Keys
 from executors.simulator.questions.cells import Cell, CellOutcome, Outcomes, Workers, names_of
-from executors.simulator.questions.comparison import PromiseBroken, mean_of
+from executors.simulator.questions.comparison import PromiseBroken
 from executors.simulator.questions.goal_search import GoalVerdict, Observed, Problem, Round, next_round
 from executors.simulator.questions.goals import RATE, Aim, Goal, check_names, judge_all
 from executors.simulator.questions.settings import Setting
-from executors.simulator.questions.statistics import one_sided, share_bounds
+from executors.simulator.questions.statistics import estimate, one_sided, share_bounds
 from executors.simulator.scenario.errors import ScenarioError
 
 Progress = Callable[[int, int], None]
@@ -347,8 +347,8 @@ def _tried(question: GoalQuestion, cell: int, outcomes: Sequence[CellOutcome], r
         settings=question.settings(cell),
         runs=len(runs),
         verdict=question.judge(runs),
-        cost=question.aim.sign * (mean_of([run.cost for run in runs]) or 0.0),
-        gpu_hours=mean_of(hours) or 0.0,
+        cost=question.aim.sign * (estimate([run.cost for run in runs]).mean or 0.0),
+        gpu_hours=estimate(hours).mean or 0.0,
         measured=tuple(
             _measured(goal, [run.margins[place] for run in runs], question.error) for place, goal in enumerate(question.goals)
         ),
