@@ -146,6 +146,8 @@ def _figures(found: Sweep, deployment: str) -> list[_Column]:
 
 
 def _never_known(found: Sweep, deployment: str) -> tuple[str, ...]:
+    if not any(arrived for each in found.combinations for arrived in each.values(deployment, "requests.arrived")):
+        return ()  # nobody came
     shown = [key for key in SHOWN if key in found.keys and is_percentile(key)]
     return tuple(
         label(key)

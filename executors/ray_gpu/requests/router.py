@@ -32,7 +32,7 @@ from executors.ray_gpu.requests.frames import ERROR, PARTS, REFUSED
 from executors.ray_gpu.requests.packing import pack_error
 from executors.ray_gpu.requests.replica_news import ReplicaNews
 from executors.ray_gpu.requests.selection import ReservedCall
-from executors.ray_gpu.requests.standing import Standing
+from executors.ray_gpu.requests.standing import CallStanding
 from executors.ray_gpu.requests.waiting_calls import described
 from executors.ray_gpu.requests.ways import Ways
 from rankcore import routing
@@ -120,7 +120,7 @@ class Router:
         self.when_unserved: Callable[[], None] | None = None
         self._arrivals_total = 0
         self._arriving: Call | None = None  # in this very step
-        self._standing = Standing()
+        self._standing = CallStanding()
         self._gone_because: Exception | None = None
         self._namespace, self._node_id = namespace, node_id
         self._proposer: Proposer | None = None  # a user's code says who gets a call

@@ -14,7 +14,7 @@ from rankcore.routing.events import AvailabilityChanged
 NOBODY_REFUSES = ("", -math.inf)
 
 
-class Standing:
+class CallStanding:
     """What the controller has said of it.
 
     Attributes:

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from executors.ray_gpu.requests.call import Call
-from executors.ray_gpu.requests.standing import Standing
+from executors.ray_gpu.requests.standing import CallStanding
 from rankcore.routing import RequestId
 
 
 def described(
-    calls: Iterable[Call], places: Mapping[RequestId, int], standing: Standing | None, now: float
+    calls: Iterable[Call], places: Mapping[RequestId, int], standing: CallStanding | None, now: float
 ) -> list[dict[str, Any]]:
     """The calls as plain data.
 
