@@ -74,6 +74,8 @@ def _simulate(source: Source, path: Path, asked: SimulateAsked, outputs: Outputs
     rerun = shlex.join(["rankcore", "simulate", str(path), *settings, "--seed", str(scenario.seed), *demand])
     if not asked.quiet:
         warn_of_old(source)
+        for text in scenario.warnings:
+            warn(text)
     with RunBar("simulating", asked.quiet) as bar, ExitStack() as stack:
         writer = None
         if files.journal_part is not None:

@@ -26,11 +26,14 @@ class Arrivals:
 
     Attributes:
         at_s: Virtual seconds of each arrival, ascending.
-        service_s: How long a replica works on each.
+        service_s: How long a replica works on each; empty where an engine says that.
+        prompt, output: Tokens of each, for an engine; else empty.
     """
 
     at_s: "array[float]" = attrs.Factory(lambda: array("d"))
     service_s: "array[float]" = attrs.Factory(lambda: array("d"))
+    prompt: "array[int]" = attrs.Factory(lambda: array("q"))
+    output: "array[int]" = attrs.Factory(lambda: array("q"))
 
     def __len__(self) -> int:
         return len(self.at_s)

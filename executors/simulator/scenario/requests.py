@@ -12,6 +12,8 @@ from executors.simulator.load.traces import CV_MAX, RATE_MAX
 
 TOKEN_TIMES = ("base_s", "prompt_s_per_token", "output_s_per_token")
 TOKEN_TIME_MAX = 1e3
+NO_SERVICE = f"a number, as there is no service_s: one of {', '.join(TOKEN_TIMES)}"
+NO_ENGINE = f"a value, as there is no engine that says it: one of {', '.join(TOKEN_TIMES)}"
 
 
 @attrs.frozen(kw_only=True)
@@ -19,7 +21,7 @@ class TraceRequests:
     """Requests of a CSV file, with token counts or without.
 
     Service time is drawn from `service_s`; or it is base_s + prompt tokens x prompt_s_per_token + output tokens x
-    output_s_per_token, with the counts of the file.
+    output_s_per_token, with the counts of the file. A deployment with an `engine` has neither: it goes by the counts.
 
     Attributes:
         file: Relative to the scenario file.
@@ -45,11 +47,8 @@ class TraceRequests:
 
     def __attrs_post_init__(self) -> None:
         for key in TOKEN_TIMES:
-            value = getattr(self, key)
-            if self.service_s is None and value is None:
-                raise FieldProblem((key,), Missing(), f"a number, as there is no service_s: one of {', '.join(TOKEN_TIMES)}")
-            if self.service_s is not None and value is not None:
-                raise FieldProblem((key,), value, f"no {key} where service_s is given")
+            if self.service_s is not None and getattr(self, key) is not None:
+                raise FieldProblem((key,), getattr(self, key), f"no {key} where service_s is given")
 
     @property
     def token_times(self) -> tuple[float, float, float] | None:
@@ -64,21 +63,28 @@ class DrawnTokens:
     """Token counts drawn for each request, and the service time that follows from them.
 
     Service time is base_s + prompt tokens x prompt_s_per_token + output tokens x output_s_per_token; draws are rounded
-    to whole tokens.
+    to whole tokens. For a deployment with an `engine` only the counts are given, of at least one token each.
 
     Attributes:
         prompt: Prompt tokens of a request.
         output: Output tokens of a request.
         base_s: Seconds of every request, whatever its tokens.
-        prompt_s_per_token: Seconds for each prompt token.
-        output_s_per_token: Seconds for each output token.
+        prompt_s_per_token: Seconds for each prompt token; required without an engine.
+        output_s_per_token: Seconds for each output token; required without an engine.
     """
 
     prompt: Distribution
     output: Distribution
     base_s: float = attrs.field(default=0.0, validator=number(least=0.0))
-    prompt_s_per_token: float = attrs.field(validator=number(least=0.0, most=TOKEN_TIME_MAX))
-    output_s_per_token: float = attrs.field(validator=number(least=0.0, most=TOKEN_TIME_MAX))
+    prompt_s_per_token: float | None = attrs.field(default=None, validator=optional(number(least=0.0, most=TOKEN_TIME_MAX)))
+    output_s_per_token: float | None = attrs.field(default=None, validator=optional(number(least=0.0, most=TOKEN_TIME_MAX)))
+
+    @property
+    def token_times(self) -> tuple[float, float, float] | None:
+        """base_s and the seconds per prompt and output token; None: an engine says how long they take."""
+        if self.prompt_s_per_token is None or self.output_s_per_token is None:
+            return None
+        return self.base_s, self.prompt_s_per_token, self.output_s_per_token
 
 
 def check_service(service_s: Distribution | None, tokens: DrawnTokens | None) -> None:
@@ -188,3 +194,28 @@ REQUEST_SOURCES: dict[str, type[TraceRequests] | type[PoissonRequests] | type[Ga
     "rates": RateRequests,
 }
 """By the word that stands under `requests`."""
+
+
+def check_times(tokens: DrawnTokens | None) -> None:
+    """Raise `FieldProblem` for token counts of which nobody says how long they take: `traffic` is for no engine."""
+    for key in TOKEN_TIMES:
+        if tokens is not None and getattr(tokens, key) is None:
+            raise FieldProblem(("tokens", key), Missing(), NO_ENGINE)
+
+
+def check_engine(requests: Requests, engine: str | None) -> None:
+    """Raise `FieldProblem` unless requests say how long they take, or, for an engine, how many tokens they have and no more."""
+    keys: tuple[str, ...] = ("requests", next(key for key, cls in REQUEST_SOURCES.items() if isinstance(requests, cls)))
+    if requests.service_s is not None:
+        if engine is not None:
+            allowed = f"nothing, as engine {engine!r} says how long requests take: tokens"
+            raise FieldProblem((*keys, "service_s"), "a distribution", allowed)
+        return
+    timed: TraceRequests | DrawnTokens | None = requests if isinstance(requests, TraceRequests) else requests.tokens
+    keys = keys if timed is requests else (*keys, "tokens")
+    for key in TOKEN_TIMES:
+        value = getattr(timed, key)
+        if engine is None and value is None:
+            raise FieldProblem((*keys, key), Missing(), NO_SERVICE if timed is requests else NO_ENGINE)
+        if engine is not None and value:
+            raise FieldProblem((*keys, key), value, f"nothing, as engine {engine!r} says how long tokens take")

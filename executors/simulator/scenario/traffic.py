@@ -9,7 +9,14 @@ from executors.simulator.fields import FieldProblem, integer, name, number, opti
 from executors.simulator.load.csvfile import number_of, read_cells
 from executors.simulator.load.distributions import Distribution
 from executors.simulator.load.traces import CV_MAX, RATE_MAX, STAMP_MAX
-from executors.simulator.scenario.requests import DrawnTokens, GammaRequests, RateRequests, Requests, check_service
+from executors.simulator.scenario.requests import (
+    DrawnTokens,
+    GammaRequests,
+    RateRequests,
+    Requests,
+    check_service,
+    check_times,
+)
 
 WINDOW_S = 600.0
 
@@ -36,6 +43,7 @@ class ZipfTraffic:
 
     def __attrs_post_init__(self) -> None:
         check_service(self.service_s, self.tokens)
+        check_times(self.tokens)
 
     def shares(self, models: int) -> list[float]:
         """Of each, the most popular first; together 1."""
@@ -80,6 +88,7 @@ class ClientTraffic:
 
     def __attrs_post_init__(self) -> None:
         check_service(self.service_s, self.tokens)
+        check_times(self.tokens)
 
 
 @attrs.frozen(kw_only=True)

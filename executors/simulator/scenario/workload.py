@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Iterable
 from pathlib import Path
 
+from executors.simulator.engines.spec import TOKENS_MAX
 from executors.simulator.fields import SECONDS_MAX
 from executors.simulator.load.arrivals import Arrivals, RateWindow, draw_arrivals
 from executors.simulator.load.csvfile import TraceError
@@ -42,19 +43,22 @@ def make_arrivals(requests: Requests, deployment: str, folder: Path, streams: St
             windows = [RateWindow(requests.begin_s, requests.begin_s + requests.for_s, requests.rate_per_s, cv)]
     at_s = draw_arrivals(windows, streams.once("arrivals", deployment))
     if requests.tokens is not None:
-        return Arrivals(at_s, _token_service(requests.tokens, len(at_s), deployment, streams))
+        counts = _drawn_tokens(requests.tokens, len(at_s), deployment, streams)
+        times = requests.tokens.token_times
+        return _of_tokens(at_s, *counts) if times is None else Arrivals(at_s, _linear(times, *counts))
     assert requests.service_s is not None, "the class asks for one of both"
     return Arrivals(at_s, _drawn_service(requests.service_s, len(at_s), deployment, streams))
 
 
 def _of_trace(requests: TraceRequests, deployment: str, folder: Path, streams: Streams) -> Arrivals:
     path, times = folder / requests.file, requests.token_times
-    columns = (requests.prompt_tokens_column, requests.output_tokens_column) if times is not None else ()
+    columns = (requests.prompt_tokens_column, requests.output_tokens_column) if requests.service_s is None else ()
     rows = read_trace(path, requests.time_column, columns, requests.speedup, requests.limit)
     at_s = array("d", (requests.begin_s + after_s for after_s in rows.after_s))
     if times is not None:
         return Arrivals(at_s, _linear(times, *rows.tokens))
-    assert requests.service_s is not None, "the class asks for one of both"
+    if requests.service_s is None:
+        return _of_tokens(at_s, *rows.tokens)
     return Arrivals(at_s, _drawn_service(requests.service_s, len(at_s), deployment, streams))
 
 
@@ -81,13 +85,18 @@ def _drawn_service(distribution: Distribution, count: int, deployment: str, stre
     return array("d", (sample(stream) for _ in range(count)))
 
 
-def _token_service(tokens: DrawnTokens, count: int, deployment: str, streams: Streams) -> "array[float]":
+def _drawn_tokens(tokens: DrawnTokens, count: int, deployment: str, streams: Streams) -> tuple[Iterable[int], Iterable[int]]:
     prompts, outputs = (streams.once(f"{what}_tokens", deployment) for what in ("prompt", "output"))
-    return _linear(
-        (tokens.base_s, tokens.prompt_s_per_token, tokens.output_s_per_token),
+    return (
         (round(tokens.prompt.sample(prompts)) for _ in range(count)),
         (round(tokens.output.sample(outputs)) for _ in range(count)),
     )
+
+
+def _of_tokens(at_s: "array[float]", prompts: Iterable[int], outputs: Iterable[int]) -> Arrivals:
+    """Requests for an engine, of one token each at least."""
+    counts = (array("q", (min(max(count, 1), TOKENS_MAX) for count in each)) for each in (prompts, outputs))
+    return Arrivals(at_s, array("d"), *counts)
 
 
 def _linear(times: tuple[float, float, float], prompts: Iterable[int], outputs: Iterable[int]) -> "array[float]":
