@@ -28,6 +28,12 @@ class TokenGaps:
 
     counts: dict[int, int] = attrs.Factory(dict)
 
+    @property
+    def mean_s(self) -> float | None:
+        """Of all, within half a thousandth; None: there is none."""
+        count = sum(self.counts.values())
+        return math.fsum(middle_ps(number) * each for number, each in self.counts.items()) / count / 1e12 if count else None
+
     def add(self, gap_ps: int, count: int = 1) -> None:
         """So many equal gaps."""
         number = class_of(gap_ps)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import attrs
 
 from executors.simulator.load.requests import RequestCounts
+from executors.simulator.record.engine_figures import EngineFigures
 from executors.simulator.record.timeline import Gap, Timeline, Unserved, gaps, ranks_without_room, unserved, unserved_at_first_s
 
 LONG_WAIT_S = 1.0
@@ -105,6 +106,7 @@ class DeploymentFigures:
         controller_messages_refused: Commands of a replaced controller that the executor or a replica refused.
         gpu_hours: GPUs that replicas occupied, from placement to end.
         scaling: None: the target does not follow the load.
+        engine: None: its requests take their time, whatever else is served.
     """
 
     name: str
@@ -133,6 +135,7 @@ class DeploymentFigures:
     gpu_hours: float
     scaling: ScalingFigures | None
     requests: RequestFigures
+    engine: EngineFigures | None = None
 
 
 @attrs.define
