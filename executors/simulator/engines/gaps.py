@@ -69,8 +69,6 @@ class TokenGaps:
                 until = min(end - 1, max(begin + 1, int((math.exp((number + 1) * WIDTH) - first_ps) / growth_ps)))
                 while class_of(first_ps + growth_ps * (until - 1)) != number:  # exp and log need not agree to the last bit
                     until -= 1
-                while class_of(first_ps + growth_ps * until) == number:
-                    until += 1
             self.counts[number] = self.counts.get(number, 0) + weight * (until - begin)
             begin = until
 
