@@ -14,6 +14,7 @@ from executors.cli.commands.dashboard import dashboard
 from executors.cli.commands.defragment import defragment
 from executors.cli.commands.delete import delete
 from executors.cli.commands.deploy import deploy
+from executors.cli.commands.engine import engine
 from executors.cli.commands.evict import evict
 from executors.cli.commands.explain import explain
 from executors.cli.commands.fork import fork
@@ -65,6 +66,7 @@ NUMBERS = {"ignore_unknown_options": True}
 for command in COMMANDS:
     settings = NUMBERS if command is scale else None
     app.command(command.__name__.replace("_", "-"), epilog=WHERE, context_settings=settings)(command)
+app.add_typer(engine, epilog=WHERE)
 
 
 def _show_version(wanted: bool) -> None:
