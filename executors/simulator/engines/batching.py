@@ -109,7 +109,9 @@ class EngineBatch:
         self._steps = 0
         self._first_ps = self._growth_ps = self._took_ps = 0
         self._planned: list[EngineSequence] = []
-        self._decoding: list[EngineSequence] = []
+        self._decoding = 0
+        self._all_decode: bool | None = None
+        """Whether all that run do; None: that is to be looked up."""
 
     # -- what comes and goes
 
@@ -155,7 +157,7 @@ class EngineBatch:
     def drop(self) -> list[EngineSequence]:
         """Those go that were to leave, now that no flight is under way; returns them."""
         gone = [sequence for sequence in self._leaving if not sequence.is_over]
-        self._leaving = []
+        self._leaving, self._all_decode = [], None
         for sequence in gone:
             (self.waiting if sequence in self.waiting else self.running).remove(sequence)
             self._release(sequence)
@@ -182,16 +184,22 @@ class EngineBatch:
     def _leap(self) -> bool:
         """Begin the iterations that only count, all at once; False: there is none."""
         b = len(self.running)
-        if not b or not all(one.decodes for one in self.running):
+        if self._all_decode is None:
+            self._all_decode = all(one.decodes for one in self.running)
+        if not b or not self._all_decode:
             return False
         left = self.engine.max_num_batched_tokens - b if self.engine.chunked_prefill else self.engine.max_num_batched_tokens
         full = b == self.engine.max_num_seqs or left == 0
         if self.waiting and not full and self._needed(self.waiting[0], left) <= self._free:
             return False
-        steps = self._steps_with_room(min(one.output - one.tokens for one in self.running) - 1)
+        context, steps = 0, self.running[0].output
+        for one in self.running:
+            context += one.prompt + one.tokens
+            if one.output - one.tokens < steps:
+                steps = one.output - one.tokens
+        steps = self._steps_with_room(steps - 1)
         if steps < 1:
             return False
-        context = sum(one.known for one in self.running)
         self._first_ps = self.engine.step_time.of(b, context, 0, 0)
         self._growth_ps = self.engine.step_time.kv_ps * b
         self.heeds_arrivals = not full and not self.waiting
@@ -212,11 +220,13 @@ class EngineBatch:
         self.work.gaps.after_leap(
             [one.last_ps for one in self.running], self.now_ps, self._first_ps, self._growth_ps, steps, late_ps
         )
+        block_size = self.engine.block_size
         for one in self.running:
             one.computed += steps
             one.tokens += steps
             one.last_ps = ended_ps
-            self._hold(one, one.computed)
+            if one.computed > one.held * block_size:
+                self._hold(one, one.computed)
         self._peak()
         self._count(len(self.running), steps, took_ps)
 
@@ -229,7 +239,9 @@ class EngineBatch:
 
     def _steps_with_room(self, most: int) -> int:
         """Iterations, at most so many, for which the free blocks suffice."""
-        if most < 1 or self._blocks_after(most) <= self.engine.blocks:
+        if most < 1 or len(self.running) * (most // self.engine.block_size + 1) <= self._free:
+            return most
+        if self._blocks_after(most) <= self.engine.blocks:
             return most
         low, high = 0, most - 1
         while low < high:
@@ -275,58 +287,64 @@ class EngineBatch:
             if self.engine.chunked_prefill and not evicted:
                 self._admit(left)
         self._peak()
-        self._decoding = [one for one in self._planned if one.decodes]
-        prefilled = [one for one in self._planned if not one.decodes]
-        self._took_ps = self.engine.step_time.of(
-            len(self._decoding),
-            sum(one.known for one in self._decoding),
-            sum(one.step for one in prefilled),
-            sum(one.step * one.computed + one.step * (one.step + 1) // 2 for one in prefilled),
-        )
-        for one in prefilled:
+        decoding = context = prompts = pairs = 0
+        for one in self._planned:
+            known, step = one.prompt + one.tokens, one.step
+            if one.tokens and known - one.computed == 1:
+                decoding += 1
+                context += known
+                continue
+            prompts += step
+            pairs += step * one.computed + step * (step + 1) // 2
             if one.begun_ps is None:
                 one.begun_ps = self.now_ps
+        self._decoding = decoding
+        self._took_ps = self.engine.step_time.of(decoding, context, prompts, pairs)
         self.ends_ps = self.now_ps + self._took_ps
 
     def _landed(self, ended_ps: int) -> list[EngineSequence]:
         """The iteration has ended; says who is done."""
-        self._count(len(self._decoding), 1, self._took_ps)
-        done = [one for one in self._planned if self._computed(one, ended_ps)]
+        self._count(self._decoding, 1, self._took_ps)
+        self._all_decode = None
+        done: list[EngineSequence] = []
+        since: dict[int, int] = {}
+        for one in self._planned:
+            one.computed += one.step
+            if one.computed < one.prompt + one.tokens:
+                continue
+            one.tokens += 1
+            if one.first_ps is None:
+                one.first_ps = ended_ps
+            else:
+                since[one.last_ps] = since.get(one.last_ps, 0) + 1
+            one.last_ps = ended_ps
+            if one.tokens == one.output:
+                self._release(one)
+                done.append(one)
+        for last_ps, count in since.items():
+            self.work.gaps.add(ended_ps - last_ps, count)
         if done:
             self.running = [one for one in self.running if not one.is_over]
         return done
 
-    def _computed(self, one: EngineSequence, ended_ps: int) -> bool:
-        """What was planned of a sequence is computed; says whether it is done."""
-        one.computed += one.step
-        if one.computed < one.known:
-            return False
-        one.tokens += 1
-        if one.first_ps is None:
-            one.first_ps = ended_ps
-        else:
-            self.work.gaps.add(ended_ps - one.last_ps)
-        one.last_ps = ended_ps
-        if one.tokens < one.output:
-            return False
-        self._release(one)
-        return True
-
     def _go_on(self, left: int) -> tuple[int, bool]:
         """Plan for running sequences; says how many tokens are left, and whether one was evicted."""
         evicted = False
-        at = 0
+        at, block_size = 0, self.engine.block_size
         while at < len(self.running) and left:
             one = self.running[at]
-            step = min(one.known - one.computed, left)
-            while self.engine.blocks_of(one.computed + step) - one.held > self._free:
-                last = self.running.pop()
-                self._evict(last)
-                evicted = True
-                if last is one:
-                    return left, True
+            step = one.prompt + one.tokens - one.computed
+            if step > left:
+                step = left
+            if one.computed + step > one.held * block_size:
+                while self.engine.blocks_of(one.computed + step) - one.held > self._free:
+                    last = self.running.pop()
+                    self._evict(last)
+                    evicted = True
+                    if last is one:
+                        return left, True
+                self._hold(one, one.computed + step)
             one.step = step
-            self._hold(one, one.computed + step)
             left -= step
             self._planned.append(one)
             at += 1
