@@ -162,6 +162,10 @@ def test_w1_holds_through_router_network_and_faults() -> None:
     hold_equal_at_random(range(40))
 
 
+def test_a_replica_that_crashes_just_as_an_iteration_ends_has_ended_it() -> None:
+    hold_equal(1410)
+
+
 @pytest.mark.night
 def test_w1_holds_in_a_thousand_simulated_worlds() -> None:
     hold_equal_at_random(range(1_000, 2_000))

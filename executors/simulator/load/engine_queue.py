@@ -9,7 +9,8 @@ Races, at one instant:
    are all in it. It begins at the exact time of the engine, whatever the clock of the run rounds to.
 2. A request comes while the last flight ends in which it could be admitted: the flight's end is an event of the heap, which
    comes before arrivals of the same time; the next flight finds it.
-3. A flight that was cut has its former end in the heap still: it has another number, and does nothing.
+3. A replica ends just as its flight does: the flight has ended, and who is done with it is done.
+4. A flight that was cut has its former end in the heap still: it has another number, and does nothing.
 """
 
 import math
@@ -142,11 +143,15 @@ class EngineQueue(RequestQueue):
 
     def lose(self, replica_id: ReplicaId) -> int:
         """A replica has ended, with its batch; returns how many requests are lost, those apart that are done again."""
-        replica = self._replicas.pop(replica_id, None)
+        replica, now_ps = self._replicas.get(replica_id), self._now_ps()
         if replica is not None:
-            now_ps = self._now_ps()
+            ends_ps, hangs = replica.batch.ends_ps, replica.hangs_since_ps is not None
+            replica.hangs_since_ps = now_ps  # no flight begins any more
+            if ends_ps is not None and ends_ps <= now_ps and not hangs:
+                self._land((replica, replica.number))
             replica.batch.lose(now_ps)
             self.told.add(replica.batch, now_ps - replica.since_ps)
+            del self._replicas[replica_id]
         return super().lose(replica_id)
 
     def freeze(self, replica_id: ReplicaId) -> None:
