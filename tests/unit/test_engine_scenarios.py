@@ -1,6 +1,10 @@
 """Engines in scenario files: what is refused, and in which words; what the KV cache comes to; what only warns."""
 
+from pathlib import Path
+
+import jsonschema
 import pytest
+import yaml
 
 from executors.simulator.fields import FieldProblem
 from executors.simulator.run import Run
@@ -8,7 +12,9 @@ from executors.simulator.scenario.errors import ScenarioError, path_text
 from executors.simulator.scenario.loading import load_arrivals, parse_scenario
 from executors.simulator.scenario.model import Scenario
 from executors.simulator.scenario.requests import PoissonRequests
+from executors.simulator.scenario.schema import scenario_schema
 
+ROOT = Path(__file__).parents[2]
 TABLE = "{gpu_type: H100, tp: 2, base_ms: [[1, 10], [3, 12]], prompt_ms: [[0, 0], [10, 5]], kv_ns: 7, pair_ns: 0.001}"
 ENGINE = f"name: x, kv_cache_tokens: 64, tables: [{TABLE}]"
 TOKENS = "requests: {poisson: {rate_per_s: 1, for_s: 1, tokens: {prompt: 3, output: 2}}}"
@@ -132,6 +138,15 @@ def test_what_no_replica_can_hold_is_turned_away_when_it_comes(tmp_path) -> None
     requests = run.go().deployments[0].requests
     assert (requests.arrived, requests.done, requests.failed, requests.unfinished) == (3, 2, 1, 0)
     assert run.world.deployments["llm"].requests.told.too_long == 1  # type: ignore[attr-defined]
+
+
+def test_the_example_of_the_docs_is_one_and_the_schema_takes_it() -> None:
+    page = (ROOT / "docs" / "simulating.md").read_text()
+    text = page.partition("## Engines under load")[2].partition("```yaml\n")[2].partition("```")[0]
+    scenario = parse_scenario(text, "docs.yaml")
+    assert scenario.deployments[0].engine == scenario.engines[0].name
+    assert scenario.warnings == ()
+    jsonschema.validate(yaml.safe_load(text), scenario_schema())
 
 
 def test_requests_check_themselves_also_from_python() -> None:
