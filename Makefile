@@ -107,6 +107,7 @@ docs: $(TEST) ## Write what is made of the code: promises, life cycles, incident
 	$(BIN)/python docs/make_reference.py
 	$(BIN)/python docs/make_serve_compatibility.py
 	$(BIN)/python docs/make_metrics.py
+	$(BIN)/python docs/make_published_serving.py
 	$(BIN)/python docs/make_pictures.py
 
 clean: ## Remove the environment and everything that was built

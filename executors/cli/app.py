@@ -15,6 +15,7 @@ from executors.cli.commands.dashboard import dashboard
 from executors.cli.commands.defragment import defragment
 from executors.cli.commands.delete import delete
 from executors.cli.commands.deploy import deploy
+from executors.cli.commands.engine import engine
 from executors.cli.commands.evict import evict
 from executors.cli.commands.executors import executors
 from executors.cli.commands.explain import explain
@@ -72,6 +73,7 @@ for command in COMMANDS:
     settings = NUMBERS if command is scale else None
     app.command(command.__name__.replace("_", "-"), epilog=WHERE, context_settings=settings)(command)
 app.add_typer(gang, name="gang", epilog=WHERE)
+app.add_typer(engine, epilog=WHERE)
 
 
 def _show_version(wanted: bool) -> None:

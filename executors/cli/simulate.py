@@ -76,6 +76,8 @@ def _simulate(source: Source, path: Path, asked: SimulateAsked, outputs: Outputs
     if not asked.quiet:
         warn_of_old(source)
         tell(notes_of(scenario, arrivals))
+        for text in scenario.warnings:
+            warn(text)
     with RunBar("simulating", asked.quiet) as bar, ExitStack() as stack:
         writer = None
         if files.journal_part is not None:

@@ -19,7 +19,7 @@ from rankcore.events import ClockAdvanced
 from rankcore.routing import FailureKind, Route, Router, RoutingSpec
 from rankcore.routing.commands import Command, Complete, Decline, Dispatch, Expire, Fail, Reject, Retry, WakeAt
 from rankcore.routing.events import Event, ReplicaLost, RequestArrived, RouterClosed, RoutesChanged
-from rankcore.values import ReplicaId
+from rankcore.values import NodeId, ReplicaId
 
 
 @attrs.define(eq=False)
@@ -203,8 +203,8 @@ class RequestQueue:
         self._routed.update(dict.fromkeys(routes.added))
         self._change(self._shut(removed), self._open(routes.added))
 
-    def accept(self, replica_id: ReplicaId) -> None:
-        """A replica has started up: it takes requests as soon as it is routed."""
+    def accept(self, replica_id: ReplicaId, node_id: NodeId | None = None) -> None:
+        """A replica has started up on a node: it takes requests as soon as it is routed."""
         self._servers.setdefault(replica_id, Server(replica_id)).accepting = True
         self._change((), self._open((replica_id,)))
 
@@ -246,6 +246,9 @@ class RequestQueue:
         stuck, server.stuck = server.stuck, []
         for index, attempt, began_at in stuck:
             self._end((server, index, attempt, began_at))
+
+    def finish(self) -> None:
+        """The run is over: nothing is left to count of replicas that take a request's time, whatever else they do."""
 
     def close(self) -> None:
         """The deployment is deleted: nobody will ever take what waits, or what is still to come."""
@@ -337,6 +340,11 @@ class RequestQueue:
             self._carry_out(router.commands)
         if self.watcher is not None:
             self.watcher.used(server.replica_id, self.in_flight_of(server.replica_id))
+        if server.when_idle is not None:
+            self._look_idle(server)
+
+    def _look_idle(self, server: Server) -> None:
+        """Let a replica that drains go on once it has nothing in flight."""
         if server.when_idle is not None and not self.in_flight_of(server.replica_id):
             when_idle, server.when_idle = server.when_idle, None
             when_idle()

@@ -5,6 +5,7 @@ import math
 import attrs
 
 from executors.simulator.load.requests import RequestCounts, SoFar
+from executors.simulator.record.engine_figures import EngineFigures
 from executors.simulator.record.percentiles import Percentiles, percentiles_of_all
 from executors.simulator.record.timeline import Gap, Timeline, Unserved, gaps, ranks_without_room, unserved, unserved_at_first_s
 
@@ -83,6 +84,7 @@ class DeploymentFigures:
         controller_messages_refused: Commands of a replaced controller that the executor or a replica refused.
         gpu_hours: GPUs that replicas occupied, from placement to end.
         scaling: None: the target does not follow the load.
+        engine: None: its requests take their time, whatever else is served.
     """
 
     name: str
@@ -111,6 +113,7 @@ class DeploymentFigures:
     gpu_hours: float
     scaling: ScalingFigures | None
     requests: RequestFigures
+    engine: EngineFigures | None = None
 
 
 @attrs.define

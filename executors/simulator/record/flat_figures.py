@@ -45,6 +45,14 @@ LABELS = {
     "requests.retried": "requests retried",
     "requests.unfinished": "requests unfinished",
     "requests.not_done": "requests not done",
+    "engine.attainment": "share that met request_slo",
+    "engine.goodput_rps": "requests/s that met request_slo",
+    "engine.output_tokens_per_s": "output tokens/s",
+    "engine.too_long": "requests too long for any replica",
+    "engine.batch_mean": "batch, on average",
+    "engine.kv_peak": "share of the KV cache in use at most",
+    "engine.preemptions": "preemptions",
+    "engine.utilisation": "share of time that engines were busy",
     "healthy": "healthy at the end",
     "memory.gpu_gb": "GPU memory of all nodes",
     "memory.gpu_used": "share of GPU memory used",
@@ -93,7 +101,7 @@ def _walk(value: Any, prefix: str, found: Numbers) -> None:
             continue
         if key == "longest_gap":
             found["longest_gap_s"] = inner.length_s if isinstance(inner, Gap) else 0.0
-        elif key == "scaling" and inner is None:
+        elif key in ("scaling", "engine") and inner is None:
             continue
         elif isinstance(inner, Percentiles):
             found.update({f"{key}.{name}": getattr(inner, name) for name in SHARES})
@@ -105,7 +113,7 @@ def _walk(value: Any, prefix: str, found: Numbers) -> None:
 
 def label(key: str) -> str:
     """A figure's name for people: `wait p95 of all`."""
-    plain = key.removeprefix("requests.").removeprefix("misses.")
+    plain = key.removeprefix("requests.").removeprefix("misses.").removeprefix("engine.")
     of = "" if not is_percentile(key) else " of answered" if key.startswith("misses.") else " of all"
     return LABELS.get(key) or plain.replace("_s.", " ").replace(".", " ").replace("_", " ") + of
 
@@ -121,7 +129,7 @@ def unit(key: str) -> str:
         return "h"
     if key.endswith("_gb"):
         return "GB"
-    return "s" if any(part.endswith("_s") for part in key.split(".")) and "over_1_s" not in key else ""
+    return "s" if any(part.endswith("_s") for part in key.split(".")) and "over_1_s" not in key and "per_s" not in key else ""
 
 
 def quantity(key: str, value: float | None, *, signed: bool = False) -> str:

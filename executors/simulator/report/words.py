@@ -7,6 +7,7 @@ import attrs
 from executors.checking import Checking
 from executors.simulator.record.figures import DeploymentFigures, RequestFigures, ScalingFigures
 from executors.simulator.record.percentiles import SHARES, Percentiles, shown
+from executors.simulator.report.engine_words import engine_rows
 from executors.simulator.residency.run import ResidencyResult
 from executors.simulator.run import RunResult
 from executors.simulator.times import moment
@@ -66,7 +67,8 @@ def _aligned(columns: Sequence[Sequence[FigureLine]]) -> Sequence[tuple[str, Seq
 
 def _lines(figures: DeploymentFigures) -> dict[str, Sequence[FigureLine]]:
     """All lines of one deployment, by title; each has every label, whether there is anything to tell or not."""
-    return {"Ranks": _of_ranks(figures), "Requests": _of_requests(figures.requests), "Replicas": _of_replicas(figures)}
+    requests = (*_of_requests(figures.requests), *(FigureLine(*row) for row in engine_rows(figures.engine)))
+    return {"Ranks": _of_ranks(figures), "Requests": requests, "Replicas": _of_replicas(figures)}
 
 
 def _told(*lines: tuple[str, str]) -> tuple[FigureLine, ...]:

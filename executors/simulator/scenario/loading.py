@@ -69,7 +69,9 @@ def load_arrivals(scenario: Scenario, folder: Path, seed: int) -> dict[str, Arri
         name = deployment.spec.name
         requests = deployment.requests or shares.get(name)
         try:
-            arrivals = Arrivals() if requests is None else make_arrivals(requests, name, folder, streams)
+            arrivals = Arrivals()
+            if requests is not None:
+                arrivals = make_arrivals(requests, name, folder, streams, has_engine=deployment.engine is not None)
             # Of a share the others are left out of course.
             found[name] = arrivals if deployment.requests is not None else attrs.evolve(arrivals, notes=())
         except (TraceError, TooManyRequestsError) as error:

@@ -18,6 +18,8 @@ COLUMNS = ("time", "prompt", "output", "cached", "service", "session", "timeout"
 END = "end"
 TOKEN_TIMES = ("base_s", "prompt_s_per_token", "output_s_per_token")
 TOKEN_TIME_MAX = 1e3
+NO_SERVICE = f"a number, as there is no service_s: one of {', '.join(TOKEN_TIMES)}"
+NO_ENGINE = f"a value, as there is no engine that says it: one of {', '.join(TOKEN_TIMES)}"
 
 
 @attrs.frozen(kw_only=True)
@@ -25,7 +27,8 @@ class TraceRequests(TimedFile):
     """Requests of a file, CSV or JSON lines (`.jsonl`), packed (`.gz`) or not, with token counts or without.
 
     Service time is drawn from `service_s`; or it is base_s + prompt tokens x prompt_s_per_token + output tokens x
-    output_s_per_token, with the counts of the file; or it stands in the file, in the column `service`.
+    output_s_per_token, with the counts of the file; or it stands in the file, in the column `service`. A deployment with an
+    `engine` has none of these: it goes by the counts.
 
     Attributes:
         file: Relative to the scenario file.
@@ -75,11 +78,7 @@ class TraceRequests(TimedFile):
         if self.service_s is not None and times:
             raise FieldProblem((times[0],), getattr(self, times[0]), f"no {times[0]} where service_s is given")
         from_file = "service" in self.columns
-        if self.service_s is None and len(times) < len(TOKEN_TIMES) and (times or not from_file):
-            missing = next(key for key in TOKEN_TIMES if key not in times)
-            allowed = f"a number, as there is no service_s: one of {', '.join(TOKEN_TIMES)}"
-            raise FieldProblem((missing,), Missing(), allowed)
-        if from_file and "service" not in self._preset_columns and (self.service_s is not None or times):
+        if from_file and "service" not in self.preset_columns and (self.service_s is not None or times):
             allowed = f"no column of service times where {times[0] if times else 'service_s'} is given"
             raise FieldProblem(("columns", "service"), self.columns["service"], allowed)
         if self.service_unit == END and not from_file:
@@ -97,7 +96,7 @@ class TraceRequests(TimedFile):
                 raise FieldProblem(("columns", key), column, name.allowed)
 
     @property
-    def _preset_columns(self) -> dict[str, str]:
+    def preset_columns(self) -> dict[str, str]:
         """Which columns the preset names and nobody else does."""
         named = {} if self.preset is None else REQUESTS[self.preset].keys["columns"]
         return {key: column for key, column in named.items() if self.columns.get(key) == column}
@@ -112,7 +111,7 @@ class TraceRequests(TimedFile):
     def may_lack(self) -> tuple[str, ...]:
         """Which columns the file need not have."""
         optional_columns = () if self.preset is None else REQUESTS[self.preset].optional
-        return tuple(key for key in optional_columns if key in self._preset_columns)
+        return tuple(key for key in optional_columns if key in self.preset_columns)
 
     @property
     def ignored(self) -> str | None:
@@ -152,21 +151,28 @@ class DrawnTokens:
     """Token counts drawn for each request, and the service time that follows from them.
 
     Service time is base_s + prompt tokens x prompt_s_per_token + output tokens x output_s_per_token; draws are rounded
-    to whole tokens.
+    to whole tokens. For a deployment with an `engine` only the counts are given, of at least one token each.
 
     Attributes:
         prompt: Prompt tokens of a request.
         output: Output tokens of a request.
         base_s: Seconds of every request, whatever its tokens.
-        prompt_s_per_token: Seconds for each prompt token.
-        output_s_per_token: Seconds for each output token.
+        prompt_s_per_token: Seconds for each prompt token; required without an engine.
+        output_s_per_token: Seconds for each output token; required without an engine.
     """
 
     prompt: Distribution
     output: Distribution
     base_s: float = attrs.field(default=0.0, validator=number(least=0.0))
-    prompt_s_per_token: float = attrs.field(validator=number(least=0.0, most=TOKEN_TIME_MAX))
-    output_s_per_token: float = attrs.field(validator=number(least=0.0, most=TOKEN_TIME_MAX))
+    prompt_s_per_token: float | None = attrs.field(default=None, validator=optional(number(least=0.0, most=TOKEN_TIME_MAX)))
+    output_s_per_token: float | None = attrs.field(default=None, validator=optional(number(least=0.0, most=TOKEN_TIME_MAX)))
+
+    @property
+    def token_times(self) -> tuple[float, float, float] | None:
+        """base_s and the seconds per prompt and output token; None: an engine says how long they take."""
+        if self.prompt_s_per_token is None or self.output_s_per_token is None:
+            return None
+        return self.base_s, self.prompt_s_per_token, self.output_s_per_token
 
 
 def check_service(service_s: Distribution | None, tokens: DrawnTokens | None) -> None:
@@ -281,3 +287,34 @@ REQUEST_SOURCES: dict[str, type[TraceRequests] | type[PoissonRequests] | type[Ga
     "rates": RateRequests,
 }
 """By the word that stands under `requests`."""
+
+
+def check_times(tokens: DrawnTokens | None) -> None:
+    """Raise `FieldProblem` for token counts of which nobody says how long they take: `traffic` is for no engine."""
+    for key in TOKEN_TIMES:
+        if tokens is not None and getattr(tokens, key) is None:
+            raise FieldProblem(("tokens", key), Missing(), NO_ENGINE)
+
+
+def check_engine(requests: Requests, engine: str | None) -> None:
+    """Raise `FieldProblem` unless requests say how long they take, or, for an engine, how many tokens they have and no more."""
+    keys: tuple[str, ...] = ("requests", next(key for key, cls in REQUEST_SOURCES.items() if isinstance(requests, cls)))
+    if requests.service_s is not None:
+        if engine is not None:
+            allowed = f"nothing, as engine {engine!r} says how long requests take: tokens"
+            raise FieldProblem((*keys, "service_s"), "a distribution", allowed)
+        return
+    if isinstance(requests, TraceRequests) and "service" in requests.columns:
+        if engine is None and all(getattr(requests, key) is None for key in TOKEN_TIMES):
+            return
+        if engine is not None and "service" not in requests.preset_columns:
+            allowed = f"no column of service times, as engine {engine!r} says how long requests take"
+            raise FieldProblem((*keys, "columns", "service"), requests.columns["service"], allowed)
+    timed: TraceRequests | DrawnTokens | None = requests if isinstance(requests, TraceRequests) else requests.tokens
+    keys = keys if timed is requests else (*keys, "tokens")
+    for key in TOKEN_TIMES:
+        value = getattr(timed, key)
+        if engine is None and value is None:
+            raise FieldProblem((*keys, key), Missing(), NO_SERVICE if timed is requests else NO_ENGINE)
+        if engine is not None and value:
+            raise FieldProblem((*keys, key), value, f"nothing, as engine {engine!r} says how long tokens take")

@@ -19,6 +19,7 @@ from executors.simulator.load.csvfile import TraceError
 from executors.simulator.load.distributions import BY_NAME, ColumnOfFile, Constant, Distribution, Empirical, Exponential
 from executors.simulator.load.presets import with_preset
 from executors.simulator.scenario.autoscaling import AUTOSCALING_CHECKS, autoscaling_of, check_not_static, target_of
+from executors.simulator.scenario.engines import REFUSED, ScenarioEngine
 from executors.simulator.scenario.every import Origins, expanded
 from executors.simulator.scenario.faults import FAULTS, Fault, FaultRate
 from executors.simulator.scenario.files import listed_names, with_files
@@ -291,6 +292,15 @@ def _structure_requests(data: Any, _: Any) -> Requests:
     return requests
 
 
+def _structure_engine(data: Any, _: Any) -> ScenarioEngine:
+    """As any class; what other engines can do and this one can't is refused as such."""
+    for key in REFUSED:
+        if isinstance(data, Mapping) and key in data:
+            raise FieldProblem((key,), data[key], f"no {key}: engines here have none, so figures would be of another one")
+    engine: ScenarioEngine = _class_hook(ScenarioEngine)(data, ScenarioEngine)
+    return engine
+
+
 def _structure_moment(data: Any, _: Any) -> Moment:
     if is_number(data) and 0 <= data <= SECONDS_MAX:
         return Moment(offset_s=float(data))
@@ -366,5 +376,6 @@ _SPECIAL: dict[Any, Callable[[Any, Any], Any]] = {
     FaultRate: _structure_fault_rate,
     DrawnTokens: _structure_tokens,
     Requests: _structure_requests,
+    ScenarioEngine: _structure_engine,
 }
 _CONVERTER = _make_converter()

@@ -11,7 +11,14 @@ from executors.simulator.load.distributions import Distribution
 from executors.simulator.load.presets import RATES
 from executors.simulator.load.stamps import STAMP_MAX
 from executors.simulator.load.traces import CV_MAX, RATE_MAX
-from executors.simulator.scenario.requests import DrawnTokens, GammaRequests, RateRequests, Requests, check_service
+from executors.simulator.scenario.requests import (
+    DrawnTokens,
+    GammaRequests,
+    RateRequests,
+    Requests,
+    check_service,
+    check_times,
+)
 
 WINDOW_S = 600.0
 
@@ -38,6 +45,7 @@ class ZipfTraffic:
 
     def __attrs_post_init__(self) -> None:
         check_service(self.service_s, self.tokens)
+        check_times(self.tokens)
 
     def shares(self, models: int) -> list[float]:
         """Of each, the most popular first; together 1."""
@@ -84,6 +92,7 @@ class ClientTraffic:
 
     def __attrs_post_init__(self) -> None:
         check_service(self.service_s, self.tokens)
+        check_times(self.tokens)
 
 
 @attrs.frozen(kw_only=True)

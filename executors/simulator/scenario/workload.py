@@ -11,6 +11,9 @@ from itertools import repeat
 from operator import sub
 from pathlib import Path
 
+import attrs
+
+from executors.simulator.engines.spec import TOKENS_MAX
 from executors.simulator.fields import SECONDS_MAX, shown
 from executors.simulator.load.arrivals import Arrivals, RateWindow, draw_arrivals
 from executors.simulator.load.csvfile import TraceError, refuse
@@ -36,8 +39,8 @@ OF_REQUESTS = ("session", "timeout")
 """Columns of traces: those that say how long a request takes, in one way or the other, and those of any request."""
 
 
-def make_arrivals(requests: Requests, deployment: str, folder: Path, streams: Streams) -> Arrivals:
-    """The requests of a deployment; files are relative to `folder`.
+def make_arrivals(requests: Requests, deployment: str, folder: Path, streams: Streams, *, has_engine: bool = False) -> Arrivals:
+    """The requests of a deployment, with token counts for its engine or with service times; files are relative to `folder`.
 
     Raises:
         TraceError: A file cannot be used; names it and the line.
@@ -47,7 +50,7 @@ def make_arrivals(requests: Requests, deployment: str, folder: Path, streams: St
     notes: tuple[str, ...] = ()
     match requests:
         case TraceRequests():
-            return _of_trace(requests, deployment, folder, streams)
+            return _of_trace(requests, deployment, folder, streams, has_engine)
         case RateRequests():
             windows, notes = _windows(requests, folder)
         case PoissonRequests() | GammaRequests():
@@ -55,25 +58,35 @@ def make_arrivals(requests: Requests, deployment: str, folder: Path, streams: St
             windows = [RateWindow(requests.begin_s, requests.begin_s + requests.for_s, requests.rate_per_s, cv)]
     at_s = draw_arrivals(windows, streams.once("arrivals", deployment))
     if requests.tokens is not None:
-        return Arrivals(at_s, _token_service(requests.tokens, len(at_s), deployment, streams), notes=notes)
+        counts = _drawn_tokens(requests.tokens, len(at_s), deployment, streams)
+        found = requests.tokens.token_times
+        made = _of_tokens(at_s, *counts) if found is None else Arrivals(at_s, _linear(found, *counts))
+        return attrs.evolve(made, notes=notes)
     assert requests.service_s is not None, "the class asks for one of both"
     return Arrivals(at_s, _drawn_service(requests.service_s, len(at_s), deployment, streams), notes=notes)
 
 
-def _of_trace(requests: TraceRequests, deployment: str, folder: Path, streams: Streams) -> Arrivals:
+def _of_trace(requests: TraceRequests, deployment: str, folder: Path, streams: Streams, has_engine: bool) -> Arrivals:
     path, times = folder / requests.file, requests.token_times
-    keys = OF_TOKENS if times is not None else OF_SERVICE if requests.service_s is None else ()
+    of_file = OF_SERVICE if "service" in requests.columns and not has_engine else OF_TOKENS
+    keys = () if requests.service_s is not None else OF_TOKENS if times is not None else of_file
     wanted = {key: each for key, each in request_columns(requests).items() if key in (*keys, *OF_REQUESTS)}
     table = read_table(path, requests.reading(streams.seed, deployment), wanted, requests.may_lack)
     at_s = array("d", (requests.begin_s + after_s for after_s in table.after_s))
-    if times is not None:
-        service_s = _linear(times, _uncached(table), table.cells["output"])
-    elif requests.service_s is not None:
-        service_s = _drawn_service(requests.service_s, len(at_s), deployment, streams)
+    if requests.service_s is not None:
+        made = Arrivals(at_s, _drawn_service(requests.service_s, len(at_s), deployment, streams))
+    elif times is not None:
+        made = Arrivals(at_s, _linear(times, _uncached(table), table.cells["output"]))
+    elif keys is OF_TOKENS:
+        made = _of_tokens(at_s, table.cells["prompt"], table.cells["output"])
     else:
-        service_s = service_in(path, requests, table)
-    own = {"sessions": table.cells.get("session"), "timeouts_s": table.cells.get("timeout")}
-    return Arrivals(at_s, service_s, **own, notes=(*table.notes, *ignored_in(path, requests)))
+        made = Arrivals(at_s, service_in(path, requests, table))
+    return attrs.evolve(
+        made,
+        sessions=table.cells.get("session"),
+        timeouts_s=table.cells.get("timeout"),
+        notes=(*table.notes, *ignored_in(path, requests)),
+    )
 
 
 def request_columns(requests: TraceRequests) -> dict[str, tuple[str, Kind]]:
@@ -140,13 +153,18 @@ def _drawn_service(distribution: Distribution, count: int, deployment: str, stre
     return array("d", (sample(stream) for _ in range(count)))
 
 
-def _token_service(tokens: DrawnTokens, count: int, deployment: str, streams: Streams) -> "array[float]":
+def _drawn_tokens(tokens: DrawnTokens, count: int, deployment: str, streams: Streams) -> tuple[Iterable[int], Iterable[int]]:
     prompts, outputs = (streams.once(f"{what}_tokens", deployment) for what in ("prompt", "output"))
-    return _linear(
-        (tokens.base_s, tokens.prompt_s_per_token, tokens.output_s_per_token),
+    return (
         (round(tokens.prompt.sample(prompts)) for _ in range(count)),
         (round(tokens.output.sample(outputs)) for _ in range(count)),
     )
+
+
+def _of_tokens(at_s: "array[float]", prompts: Iterable[int], outputs: Iterable[int]) -> Arrivals:
+    """Requests for an engine, of one token each at least."""
+    prompt, output = (array("q", (min(max(count, 1), TOKENS_MAX) for count in each)) for each in (prompts, outputs))
+    return Arrivals(at_s, array("d"), prompt=prompt, output=output)
 
 
 def _linear(times: tuple[float, float, float], prompts: Iterable[int], outputs: Iterable[int]) -> "array[float]":
