@@ -83,7 +83,7 @@ def test_the_table_the_page_and_the_columns_have_them() -> None:
     flat = flatten(llm)
     assert (flat["engine.too_long"], flat["engine.attainment"]) == (1.0, 0.5)
     assert not any(key.startswith("engine") for key in flatten(other))
-    assert (label("engine.ttft_s.p95"), unit("engine.ttft_s.p95")) == ("ttft p95", "s")
+    assert (label("engine.ttft_s.p95"), unit("engine.ttft_s.p95")) == ("ttft p95 of done", "s")
     assert (label("engine.output_tokens_per_s"), unit("engine.output_tokens_per_s")) == ("output tokens/s", "")
 
 

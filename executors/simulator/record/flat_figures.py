@@ -111,10 +111,14 @@ def _walk(value: Any, prefix: str, found: Numbers) -> None:
             _walk(inner, f"{key}.", found)
 
 
+PERCENTILES_OF = {"misses": " of answered", "engine": " of done"}
+"""Of what percentiles are that are not of all requests, by the part of a key before the first dot."""
+
+
 def label(key: str) -> str:
     """A figure's name for people: `wait p95 of all`."""
     plain = key.removeprefix("requests.").removeprefix("misses.").removeprefix("engine.")
-    of = "" if not is_percentile(key) else " of answered" if key.startswith("misses.") else " of all"
+    of = PERCENTILES_OF.get(key.partition(".")[0], " of all") if is_percentile(key) else ""
     return LABELS.get(key) or plain.replace("_s.", " ").replace(".", " ").replace("_", " ") + of
 
 
