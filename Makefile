@@ -17,7 +17,7 @@ TEST := $(VENV)/installed-test
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-ray test test-ray test-others test-night attack night conformance swarm soak compiled bench bench-compiled bench-ray lint mutants docs clean
+.PHONY: help demo demo-ray demo-torchrun test test-ray test-others test-night attack night conformance swarm soak compiled bench bench-compiled bench-ray lint mutants docs clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -28,6 +28,9 @@ demo: $(SIM) ## Simulate a node failure in the busiest minute of a real trace
 
 demo-ray: $(TEST) ## Shard an embedding over replicas on a local Ray cluster, downscale, crash, and answer correctly throughout
 	PYTHONPATH=$(CURDIR) RAY_ADDRESS=local $(BIN)/python examples/sharded_embedding.py
+
+demo-torchrun: $(TEST) ## Kill the agent of rank 0 among three of torchrun and a spare, and see training go on as rank 0 elsewhere
+	PYTHONPATH=$(CURDIR) $(BIN)/python examples/torchrun_spare.py
 
 # What failed stands at the end, of both lanes, after all that they print while they run.
 test: $(TEST) ## Run every test, those of Ray, which mostly wait, beside the others; branch coverage of rankcore/ must be 100 %
@@ -104,6 +107,7 @@ docs: $(TEST) ## Write what is made of the code: promises, life cycles, incident
 	$(BIN)/python docs/make_reference.py
 	$(BIN)/python docs/make_serve_compatibility.py
 	$(BIN)/python docs/make_metrics.py
+	$(BIN)/python docs/make_published_serving.py
 	$(BIN)/python docs/make_pictures.py
 
 clean: ## Remove the environment and everything that was built

@@ -1,8 +1,8 @@
-"""`python -m bench [--quick] [NAME]`: run the benchmarks, or only rank_table, step, update, simulator, swarm or residency."""
+"""`python -m bench [--quick] [NAME]`: run the benchmarks, or only one: those that `--help` names."""
 
 import argparse
 
-from bench import rank_table, residency, simulator, step, swarm, update
+from bench import gang, rank_table, residency, simulator, step, swarm, update
 
 BENCHMARKS = {
     "rank_table": rank_table.run,
@@ -11,6 +11,7 @@ BENCHMARKS = {
     "simulator": simulator.run,
     "swarm": swarm.run,
     "residency": residency.run,
+    "gang": gang.run,
 }
 
 

@@ -71,7 +71,7 @@ class Ours:
         self.spares = spares
         self.app = Bench
         # What every first deployment pays: the controller.
-        ray_gpu.start()
+        ray_gpu.start(proxy_location="Disabled")
 
     def start(self, replicas: int) -> Any:
         return self.serve.run(self.app.options(num_replicas=replicas).bind(), timeout_s=PATIENCE_S, route_prefix=None)
@@ -117,7 +117,7 @@ class Serve:
                 return value
 
         self.app = Bench
-        serve.start()
+        serve.start(proxy_location="Disabled")
 
     def start(self, replicas: int) -> Any:
         return self.serve.run(self.app.options(num_replicas=replicas).bind(), name="bench", route_prefix=None)

@@ -201,11 +201,32 @@ def crowded(each_s: dict[str, list[float]], waiting: int, rounds: int) -> None:
             each_s[kind] += each
 
 
+def lined_up(each_s: dict[str, list[float]], nodes: int, waiting: int, rounds: int) -> None:
+    """One model more waits on a full cluster, where the first in line waits for somebody's turn to end; calls begin and end."""
+    player = Player(13)
+    for number in range(nodes):
+        player.feed("join", NodeJoined(node_id=f"node-{number:05}", gpu_bytes=(80 * GB,) * GPUS, at=0.0))
+    stays = ModelSpec(model="stays", weight_bytes=70 * GB, min_hot_s=3600.0)
+    player.answer(player.feed("deploy", DeployRequested(wanted=(Wanted(spec=stays, replicas=nodes * GPUS),), at=0.0)))
+    serving = player.state.hot_replicas(stays.model)
+    for number in range(waiting + rounds):
+        player.recording = number >= waiting
+        player.now += 0.01
+        spec = ModelSpec(model=f"waits-{number}", weight_bytes=(20 + number % 50) * GB + number)
+        player.feed(f"one more waits, {waiting:,} do", DeployRequested(wanted=(Wanted(spec=spec),), at=player.now))
+        for in_flight in (1, 0):
+            used = ReplicaUsed(replica_id=player.random.choice(serving), in_flight=in_flight, at=player.now)
+            player.feed(f"ReplicaUsed, {waiting:,} wait", used)
+    for kind, each in player.each_s.items():
+        each_s[kind] += each
+
+
 def run(quick: bool) -> None:
     """Measure, print and save."""
     sizes = QUICK_SIZES if quick else SIZES
     player, prepared_s = measure(sizes)
     crowded(player.each_s, QUICK_WAITING if quick else WAITING, sizes["rounds"])
+    lined_up(player.each_s, sizes["nodes"], QUICK_WAITING if quick else WAITING, sizes["rounds"])
     phases: dict[str, int] = defaultdict(int)
     for record in player.state.replicas.values():
         phases[record.phase.value] += 1

@@ -4,7 +4,8 @@ python docs/make_promises.py           write the page
 python docs/make_promises.py --check   say whether it is current (exit status 1 if not)
 
 A promise is a row `| R6 | sentence | ...` of a table in docs/. Everything else is found where the promise is named: the rule in
-the modules of rankcore/, the checks in its invariants and checkers, the tests in tests/, the mutants in mutants/catalogue/.
+the modules of rankcore/ (of W: of executors/), the checks in its invariants and checkers, the tests in tests/, the mutants in
+mutants/catalogue/.
 """
 
 import re
@@ -26,18 +27,19 @@ SHOWN = 4
 """Files that are named in a cell; the others are counted."""
 
 GROUPS = {
-    "R": ("Ranks of replicas", ""),
-    "S": ("Static placement on the bundles of a placement group that is owned elsewhere", ""),
-    "A": ("Autoscaling", "autoscaling/"),
-    "Q": ("Requests", "routing/"),
-    "C": ("Credits: limits that several routers share", "routing/"),
-    "T": ("Weights on GPUs, in CPU memory and on disk", "residency/"),
-    "D": ("Those who call weights that may be COLD", ""),
-    "P": ("One plane for applications and deployments", "cluster/"),
-    "V": ("Availability", ""),
-    "TR": ("Gangs of agents that meet in rounds", "gang/"),
+    "R": ("Ranks of replicas", "rankcore/"),
+    "S": ("Static placement on the bundles of a placement group that is owned elsewhere", "rankcore/"),
+    "A": ("Autoscaling", "rankcore/autoscaling/"),
+    "Q": ("Requests", "rankcore/routing/"),
+    "C": ("Credits: limits that several routers share", "rankcore/routing/"),
+    "T": ("Weights on GPUs, in CPU memory and on disk", "rankcore/residency/"),
+    "D": ("Those who call weights that may be COLD", "rankcore/"),
+    "P": ("One plane for applications and deployments", "rankcore/cluster/"),
+    "V": ("Availability", "rankcore/"),
+    "W": ("What the simulator answers", "executors/"),
+    "TR": ("Gangs of agents that meet in rounds", "rankcore/gang/"),
 }
-"""Of each letter: what it is about, and the folder of `rankcore/` from which its table names modules."""
+"""Of each letter: what it is about, and the folder from which its table names modules."""
 
 TEXT = """\
 # Promises
@@ -45,7 +47,8 @@ TEXT = """\
 Every promise of rankcore on one page: {count} of them. Written by `make docs` from the tables of the pages that are linked; a
 test checks that it is current, that no letter and number is used twice, and that each promise has a rule and a test.
 
-- **rule**: the modules of `rankcore/` that keep it: those that its table names, then those that name it themselves.
+- **rule**: the modules of `rankcore/` (of W: of `executors/`) that keep it: those that its table names, then those that name it
+  themselves.
 - **checked by**: the invariants and checkers that look at it after every step, in tests, the simulator and `rankcore check`.
 - **tests**: the files that name it, those first that name it most.
 - **mutants**: the bugs planted in its rule; which layer of tests catches each stands in
@@ -82,7 +85,7 @@ def promises() -> list[Promise]:
             continue
         for letter, number, sentence, rest in ROW.findall(page.read_text(encoding="utf-8")):
             assert letter in GROUPS, f"{page.name}: {letter}{number} is of no group in {Path(__file__).name}"
-            rules = tuple(f"rankcore/{GROUPS[letter][1]}{module}" for module in re.findall(r"`([\w/]+\.py)`", rest))
+            rules = tuple(f"{GROUPS[letter][1]}{module}" for module in re.findall(r"`([\w/]+\.py)`", rest))
             for rule in rules:
                 assert (ROOT / rule).exists(), f"{page.name}: {letter}{number} names {rule}, which is not there"
             promise = Promise(letter, int(number), sentence.strip(), rules, page)
@@ -98,7 +101,7 @@ class Sources:
     def __init__(self) -> None:
         self._named = {
             path.relative_to(ROOT).as_posix(): Counter(NAME.findall(path.read_text(encoding="utf-8")))
-            for folder in ("rankcore", "tests")
+            for folder in ("rankcore", "executors", "tests")
             for path in sorted((ROOT / folder).rglob("*"))
             if path.suffix in (".py", ".txt")
         }
@@ -123,7 +126,8 @@ def render() -> str:
     for mutant in EVERY.values():
         planted.setdefault(mutant.rule, []).append(mutant.name)
     groups = []
-    for letter, (title, _) in GROUPS.items():
+    for letter, (title, folder) in GROUPS.items():
+        package = folder[: folder.index("/") + 1]
         of_group = [each for each in found if each.letter == letter]
         if not of_group:
             continue
@@ -131,12 +135,12 @@ def render() -> str:
         rows = [f"## {letter}: {title}", "", f"From {pages}.", ""]
         rows += ["| | promise | rule | checked by | tests | mutants |", "|---|---|---|---|---|---|"]
         for each in of_group:
-            rule = list(dict.fromkeys((*each.rules, *sources.naming(each.name, "rankcore/", checks=False))))
+            rule = list(dict.fromkeys((*each.rules, *sources.naming(each.name, package, checks=False))))
             tests = sources.naming(each.name, "tests/")
-            assert rule, f"no module of rankcore/ names {each.name}, whose rule it keeps"
+            assert rule, f"no module of {package} names {each.name}, whose rule it keeps"
             assert tests, f"no test names {each.name}"
-            checked = sources.naming(each.name, "rankcore/", checks=True)
-            files = (_files(rule, "rankcore/"), _files(checked, "rankcore/"), _files(tests, "tests/"))
+            checked = sources.naming(each.name, package, checks=True)
+            files = (_files(rule, package), _files(checked, package), _files(tests, "tests/"))
             mutants = _some(planted.get(each.name, [])) or "none"
             rows.append(f"| {each.name} | {_linked(each)} | {' | '.join(files)} | {mutants} |")
         groups.append("\n".join(rows))

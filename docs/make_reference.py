@@ -11,9 +11,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
-from executors.simulator.fields import SECONDS_MAX, Amounts, Check, Choice, Flag, Integer, Number, Optional, Text
+from executors.simulator.fields import (
+    SECONDS_MAX,
+    Amounts,
+    Check,
+    Choice,
+    FileTime,
+    Flag,
+    Integer,
+    Number,
+    Optional,
+    Text,
+    TrueOr,
+)
 from executors.simulator.load.distributions import BY_NAME, ColumnOfFile, Distribution
 from executors.simulator.scenario.describe import Key, keys_of, summary_of, without_none
+from executors.simulator.scenario.engines import EngineTable, RequestSlo, ScenarioEngine
 from executors.simulator.scenario.faults import FAULTS, Fault, FaultRate, FaultTrace
 from executors.simulator.scenario.gpu_nodes import NodeList
 from executors.simulator.scenario.hardware import NetworkModel, NodeGroup
@@ -92,7 +105,7 @@ Beside these, every key of a [deployment](#deployments) that `DeploymentSpec` ha
 NAME = re.compile(r"a (?:name|text) \(1 to \d+ printable characters((?: without [^,]+)?), no blank at either end\)")
 
 TYPES: dict[type[Check], str] = {Integer: "integer", Number: "number", Flag: "flag", Choice: "word", Text: "text"}
-TYPES[Amounts] = "integer or text"
+TYPES |= {Amounts: "integer or text", TrueOr: "flag or word", FileTime: "number or text"}
 TYPES[Placement] = "word, or [mapping](#placement-groups)"
 UNIONS = {
     "Distribution": (Distribution, "[duration](#durations)"),
@@ -106,6 +119,10 @@ GPUs), `node_loss`, `controller_crash`, `load_failure` and `memory_shrinks`, and
 fault traces. What it is for is in [simulating.md](simulating.md#weights-that-do-not-all-fit). Scenarios of models, as releases
 before had them (`models`, `every_model`, `model_sizes`, `policy`, `dispatch`), are read as `rankcore upgrade` rewrites them.
 """
+ENGINES = """
+What an engine does is in [simulating.md](simulating.md#engines-under-load). `disaggregation`, `speculative` and
+`pipeline_parallel` are refused by name: figures would be of another engine.
+"""
 EVERY = """
 A deployment has the keys of `every_deployment` that it does not have itself; those of `residency` one by one.
 """
@@ -117,6 +134,8 @@ def page() -> str:
     parts += [section(2, "Placement groups", PlacementGroup) + PLACEMENT, section(3, "`bundles`", Bundles)]
     parts += [section(2, "Deployments", Deployment) + EVERY, section(3, "`autoscaling`", AutoscalingSpec) + AUTOSCALING]
     parts += [section(3, "`residency`", ScenarioResidency) + RESIDENCY, section(2, "Applications", ScenarioApplication)]
+    parts += [section(3, "`request_slo`", RequestSlo), section(2, "Engines", ScenarioEngine) + ENGINES]
+    parts.append(section(3, "`tables`", EngineTable))
     parts += [f"## Durations\n\n{DURATION}{distributions()}", f"## Moments\n\n{MOMENT}"]
     parts.append("## Requests\n\n" + one_of(REQUEST_SOURCES, "under `requests:`, one of"))
     parts += [section(3, f"`{name}`", cls) for name, cls in REQUEST_SOURCES.items()]
@@ -176,13 +195,15 @@ def type_words(annotation: Any) -> str:
         return f"list of {type_words(get_args(annotation)[0])}"
     links = {NodeGroup: "nodes", NetworkModel: "network", Deployment: "deployments", DrawnTokens: "tokens", Change: "changes"}
     links |= {PlacementGroup: "placement-groups", Bundles: "bundles"}
-    links |= {AutoscalingSpec: "autoscaling"}
+    links |= {AutoscalingSpec: "autoscaling", ScenarioEngine: "engines", EngineTable: "tables", RequestSlo: "request_slo"}
     links |= {FaultRate: "fault-rates", FaultTrace: "fault-trace"}
     links |= {Traffic: "traffic", ZipfTraffic: "zipf", ClientTraffic: "clients", Loading: "loading", NodeList: "node_list"}
     links |= {ScenarioResidency: "residency", WeightSizes: "weight_sizes", ScenarioApplication: "applications"}
     if annotation in links:
         return f"[mapping](#{links[annotation]})"
-    return {str: "text", int: "integer"}.get(annotation, "mapping" if get_origin(annotation) is not None else "anything")
+    return {str: "text", int: "integer", float: "number"}.get(
+        annotation, "mapping" if get_origin(annotation) is not None else "anything"
+    )
 
 
 def allowed(key: Key) -> str:

@@ -19,7 +19,7 @@ def on_ray(pieces: Sequence[Piece], task: Callable[[Piece], Result], jobs: int, 
     """Each piece is a task that takes one processor.
 
     Args:
-        pieces: What is to be done.
+        pieces: What is to be done; a list may grow until the last result of those that it had was taken.
         task: What does it: a function of a module that the workers can import.
         jobs: How many processors a local cluster has; another one has as many as it has.
         address: "local" starts a cluster on this machine; else as for `ray.init`.
@@ -65,13 +65,12 @@ def _feed(pieces: Sequence[Piece], task: Callable[[Piece], Result], ahead: int) 
     import ray
 
     remote = ray.remote(num_cpus=1)(task)
-    waiting = iter(enumerate(pieces))
+    begun = 0
     running: dict[object, int] = {}
     while True:
-        for index, piece in waiting:
-            running[remote.remote(piece)] = index
-            if len(running) >= ahead:
-                break
+        while begun < len(pieces) and len(running) < ahead:
+            running[remote.remote(pieces[begun])] = begun
+            begun += 1
         if not running:
             return
         ready, _ = ray.wait(list(running), num_returns=1)

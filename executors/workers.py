@@ -37,6 +37,9 @@ def in_this_process(pieces: Sequence[Piece], task: Callable[[Piece], Result]) ->
 def in_processes(pieces: Sequence[Piece], task: Callable[[Piece], Result], jobs: int) -> Results[Result]:
     """As many at once as there are jobs, each in a process of its own; `task` is a function of a module.
 
+    Args:
+        pieces: A list of two or more may grow until the last result of those that it had was taken.
+
     Raises:
         WorkersLost: A process has died.
     """
@@ -46,7 +49,7 @@ def in_processes(pieces: Sequence[Piece], task: Callable[[Piece], Result], jobs:
     # Spawned, not forked: a fork would copy the thread that draws the progress bar in the middle of its work.
     context = multiprocessing.get_context("spawn")
     others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(min(jobs, len(pieces)), context, _begin)
+    pool = ProcessPoolExecutor(jobs, context, _begin)  # one that is spawned is so when there is a piece for it
     try:
         yield from _feed(pool, pieces, task, AHEAD * jobs)
     except BrokenProcessPool:
@@ -59,13 +62,12 @@ def in_processes(pieces: Sequence[Piece], task: Callable[[Piece], Result], jobs:
 
 
 def _feed(pool: ProcessPoolExecutor, pieces: Sequence[Piece], task: Callable[[Piece], Result], ahead: int) -> Results[Result]:
-    waiting = iter(enumerate(pieces))
+    begun = 0
     running: dict[Future[Result], int] = {}
     while True:
-        for index, piece in waiting:
-            running[pool.submit(task, piece)] = index
-            if len(running) >= ahead:
-                break
+        while begun < len(pieces) and len(running) < ahead:
+            running[pool.submit(task, pieces[begun])] = begun
+            begun += 1
         if not running:
             return
         for future in wait(running, return_when=FIRST_COMPLETED).done:

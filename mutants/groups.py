@@ -47,6 +47,7 @@ GROUPS = {
         ("plane-unit", "plane-properties", "cluster-checker", "router-checker"),
     ),
     "gangs": Group("--gangs", "gangs", catalogue.GANGS, ("gang-unit", "gang-properties", "gang-checker")),
+    "executors": Group("--executors", "executors and replicas", catalogue.OF_EXECUTORS, ("kit",)),
 }
 EVERY = {name: mutant for group in GROUPS.values() for name, mutant in group.mutants.items()}
 """All mutants by name."""

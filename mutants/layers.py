@@ -150,6 +150,7 @@ _ROWS: tuple[Callable[[Path], Layer], ...] = (
     _pytest(
         "gang-properties", "any order of events, promises checked after each step", _files("tests/property/test_gang.py"), 60
     ),
+    _pytest("kit", "the conformance kit on a small executor", _files("tests/conformance/test_memory_conforms.py"), 60),
     _checker("gang-checker", "rankcore/testing/model_gang", "--gang"),
 )
 

@@ -338,7 +338,7 @@ class TableFields(Struct, gc=False):
         node_ranks: Node ranks that are in the book or believed; a node counts once, and so does each belief in another than the
             node's own.
         node_of_rank: Which node has a node rank in the book.
-        nodes_used: Nodes with staying members, the emptiest first: how many stay, minus the newest's birth, and the node's id.
+        nodes_by_staying: Nodes with members that stay, the emptiest first: how many stay, minus the newest's birth, and the id.
         nodes_by_room: Indices of nodes, by how many more replicas fit.
         touched: Nodes whose local ranks may have gaps that can be closed, with the index of each.
         compaction_waits_for: Replicas that compaction would move, and that owe an acknowledgement first.
@@ -384,7 +384,7 @@ class TableFields(Struct, gc=False):
     node_ids: PMap[int, NodeId] = EMPTY
     node_ranks: RankCounts = RankCounts()
     node_of_rank: PMap[int, NodeId] = EMPTY
-    nodes_used: Ordered[tuple[int, int, NodeId]] = Ordered()
+    nodes_by_staying: Ordered[tuple[int, int, NodeId]] = Ordered()
     nodes_by_room: PMap[int, RankSet] = EMPTY
     touched: PMap[NodeId, int] = EMPTY
     compaction_waits_for: Ids = EMPTY

@@ -56,8 +56,8 @@ class Cluster:
     def state(self):
         return self.planner.state
 
-    def answer(self, command=None, *, fails=None):
-        """Answer one command, the oldest unless one is given."""
+    def answer(self, command=None, *, fails=None, heir=None):
+        """Answer one command, the oldest unless one is given; an offload with who succeeds who has left."""
         command = self.pending[0] if command is None else command
         if command in self.pending:
             self.pending.remove(command)
@@ -65,6 +65,8 @@ class Cluster:
         if fails is not None:
             failed = LoadFailed if isinstance(command, LoadToGpu) else OffloadFailed
             return self.feed(failed(reason=fails, **about))
+        if heir is not None:
+            return self.feed(OffloadFinished(**about, heir=heir))
         return self.feed((LoadFinished if isinstance(command, LoadToGpu) else OffloadFinished)(**about))
 
     def settle(self):

@@ -9,17 +9,22 @@ from executors.cli.commands.build import build
 from executors.cli.commands.check import check
 from executors.cli.commands.compare import compare
 from executors.cli.commands.config import config
+from executors.cli.commands.conform import conform
 from executors.cli.commands.controller_health import controller_health
 from executors.cli.commands.dashboard import dashboard
 from executors.cli.commands.defragment import defragment
 from executors.cli.commands.delete import delete
 from executors.cli.commands.deploy import deploy
+from executors.cli.commands.engine import engine
 from executors.cli.commands.evict import evict
+from executors.cli.commands.executors import executors
 from executors.cli.commands.explain import explain
 from executors.cli.commands.fork import fork
+from executors.cli.commands.gang import gang
 from executors.cli.commands.logs import logs
 from executors.cli.commands.nodes import cordon, drain, replace, stop, uncordon
 from executors.cli.commands.notes import notes
+from executors.cli.commands.optimize import optimize
 from executors.cli.commands.plan import plan
 from executors.cli.commands.replay import replay
 from executors.cli.commands.requests import cancel, requests
@@ -34,6 +39,7 @@ from executors.cli.commands.start import start
 from executors.cli.commands.status import status
 from executors.cli.commands.swarm import swarm
 from executors.cli.commands.sweep import sweep
+from executors.cli.commands.trace import trace
 from executors.cli.commands.update import update
 from executors.cli.commands.upgrade import upgrade
 from executors.cli.commands.where import where
@@ -53,18 +59,21 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 COMMANDS = (
-    *(simulate, fork, compare, sweep, autoscale_backtest, explain, plan, replay, check, swarm, schema),
+    *(simulate, fork, compare, sweep, optimize, autoscale_backtest, trace, explain, plan, replay, check, swarm, schema),
     *(start, run, build, deploy, config, rest, dashboard, status, controller_health, logs, notes),
     *(scale, update, evict, defragment, delete, shutdown, where, upgrade),
     *(restart, pause, promote, resume, rollback, retry),
     *(cordon, uncordon, drain, replace, stop),
     *(requests, cancel),
+    *(executors, conform),
 )
 NUMBERS = {"ignore_unknown_options": True}
 """Of commands that take a number: -1 is one, though a wrong one, and no option."""
 for command in COMMANDS:
     settings = NUMBERS if command is scale else None
     app.command(command.__name__.replace("_", "-"), epilog=WHERE, context_settings=settings)(command)
+app.add_typer(gang, name="gang", epilog=WHERE)
+app.add_typer(engine, epilog=WHERE)
 
 
 def _show_version(wanted: bool) -> None:
@@ -97,6 +106,10 @@ def rankcore(
       rankcore plan examples/node-failure-at-peak.yaml --target 12
       rankcore sweep examples/node-failure-at-peak.yaml --vary target_replicas=14,15,16
       rankcore compare examples/node-failure-at-peak.yaml mine.yaml
+
+    \b
+    What is the cheapest that meets an objective?
+      rankcore optimize examples/node-failure-at-peak.yaml --vary target_replicas=10..16 --slo 'p99 latency_s < 30'
 
     \b
     What would these autoscaling policies have made of a recorded day?

@@ -10,10 +10,11 @@ import typer
 
 from executors.checking import Checking
 from executors.cli.outputs import Outputs
-from executors.cli.problems import PROMISE_BROKEN, Refusal, told_in_one_line
+from executors.cli.problems import PROMISE_BROKEN, Refusal, tell, told_in_one_line
 from executors.cli.run_bar import RunBar
 from executors.cli.run_files import RunFiles
 from executors.simulator.questions.backtest import Backtest, Conditions, PolicyFile, backtest, read_policy
+from executors.simulator.questions.settings import Setting, parse_setting
 from executors.simulator.report.words import failure
 
 INIT_P99_SHARE = 51.9 / 22.7
@@ -29,6 +30,7 @@ def run(
     slo_wait_s: float,
     seed: int,
     limit: int | None,
+    settings: list[str],
     json_file: str | None,
     html: Path | None,
     checking: Checking,
@@ -40,6 +42,7 @@ def run(
         policies = _read(files)
         inputs = (trace, *files)
         written = RunFiles.open(outputs, page=html, json_file=json_file, journal=None, inputs=inputs, page_option="--html")
+        reading = [parse_setting("--set", text) for text in settings]
         conditions = Conditions(
             trace=trace,
             service=service,
@@ -48,10 +51,13 @@ def run(
             slo_wait_s=slo_wait_s,
             seed=seed,
             limit=limit,
+            reading={setting.key: setting.value for setting in reading},
         )
         with RunBar("simulating", quiet) as bar:
             found = backtest(conditions, policies, bar.show, checking)
-        again = _again(conditions, files, init_s)
+        again = _again(conditions, files, init_s, reading)
+        if not quiet:
+            tell(found[0].notes)
         figures = json.dumps(_as_json(found, conditions, again), indent=2, allow_nan=False) + "\n"
         from executors.simulator.report.backtest import render_backtest
 
@@ -77,13 +83,14 @@ def _read(files: list[Path]) -> list[PolicyFile]:
     return policies
 
 
-def _again(conditions: Conditions, files: list[Path], init_s: float) -> str:
+def _again(conditions: Conditions, files: list[Path], init_s: float, reading: list[Setting]) -> str:
     words = ["rankcore", "autoscale-backtest", str(conditions.trace)]
     words += [word for path in files for word in ("--policy", str(path))]
     words += [word for key, value in conditions.service.items() for word in (f"--{key.replace('_', '-')}", f"{value:g}")]
     words += ["--init-s", f"{init_s:g}", "--max-ongoing-requests", str(conditions.max_ongoing_requests)]
     words += ["--slo-wait-s", f"{conditions.slo_wait_s:g}", "--seed", str(conditions.seed)]
     words += [] if conditions.limit is None else ["--limit", str(conditions.limit)]
+    words += [word for setting in reading for word in ("--set", str(setting))]
     return shlex.join(words)
 
 

@@ -1,7 +1,7 @@
 """Which executors a command can use."""
 
 import os
-from enum import StrEnum
+from importlib import import_module
 from typing import Annotated, Any, TypeAlias
 
 import typer
@@ -26,15 +26,16 @@ Address: TypeAlias = Annotated[
 ]
 
 
-class Backend(StrEnum):
-    """What replicas are."""
-
-    RAY = "ray"
-    LOCAL = "local"
+RAY, LOCAL = "ray", "local"
+"""The two executors that come with rankcore: the one that is meant where none is named, and the one for this machine."""
 
 
 Executor: TypeAlias = Annotated[
-    Backend, typer.Option(help="Who is asked: the controller on Ray, or the `rankcore run` commands of this machine.")
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="Who is asked: the controller on Ray, or, for local and all others, the `rankcore run` commands of this machine.",
+    ),
 ]
 
 
@@ -42,9 +43,9 @@ AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, for
 Namespace: TypeAlias = Annotated[str | None, typer.Option(help="Of the controller. [default: $RANKCORE_NAMESPACE or rankcore]")]
 
 
-def choose(executor: Backend, address: str | None) -> None:
+def choose(executor: str, address: str | None) -> None:
     """Whom a command asks: a Ray cluster, its REST server, or the commands of this machine."""
-    if executor is Backend.LOCAL and address is not None:
+    if executor == LOCAL and address is not None:
         raise typer.BadParameter("--address is for --executor ray")
     if address is not None and is_url(address):
         os.environ[REST_ADDRESS] = address
@@ -101,14 +102,15 @@ def by_rest() -> Any:
     return RestApi(RestClient(address, token_said()))
 
 
-def api_of(executor: Backend) -> Any:
-    """The functions that a command asks with: the same names, whoever is asked."""
-    if executor is Backend.LOCAL:
-        from executors.local import api as local
+def api_of(executor: str) -> Any:
+    """The functions that a command asks with: the same names, whoever is asked.
 
-        return local
-    if (rest := by_rest()) is not None:
+    Raises:
+        PluginError: There is no such executor.
+    """
+    if executor == RAY and (rest := by_rest()) is not None:
         return rest
-    from executors import ray_gpu
+    from executors.plugin import named
 
-    return ray_gpu
+    _, plugin = named(executor)
+    return import_module(plugin.functions or "executors.local.api")

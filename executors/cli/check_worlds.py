@@ -49,7 +49,7 @@ WORLDS: dict[str, Worlds] = {
     "residency": Worlds(
         system=model_residency.ResidencySystem,
         series=model_residency.SYSTEMS,
-        holds="T1 to T10 hold in every state, no memory is ever over its capacity, and everything comes to rest.",
+        holds="T1 to T10, T12 and T13 hold in every state, no memory is ever over its capacity, and everything comes to rest.",
     ),
     "cluster": Worlds(
         system=model_cluster.ClusterSystem,

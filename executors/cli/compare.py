@@ -15,7 +15,7 @@ from rich.text import Text
 from executors.checking import Checking
 from executors.cli.bars import runs_bar
 from executors.cli.outputs import Outputs
-from executors.cli.problems import Refusal, told_in_one_line
+from executors.cli.problems import Refusal, tell, told_in_one_line
 from executors.cli.screen import answers
 from executors.cli.sweep_table import told_of
 from executors.simulator.load.sources import Source, read_source
@@ -23,7 +23,7 @@ from executors.simulator.questions.cells import in_processes
 from executors.simulator.questions.comparison import Comparison, DeploymentComparison, FigureComparison
 from executors.simulator.questions.comparison import compare as compare_sources
 from executors.simulator.questions.statistics import Estimate
-from executors.simulator.record.flat_figures import label, number, quantity
+from executors.simulator.record.flat_figures import is_percentile, label, number, quantity
 
 SEED_MAX = 2**63 - 1
 
@@ -46,6 +46,8 @@ def run(
         if part is not None:
             outputs.write(part, figures)
         outputs.keep()
+        if not quiet:
+            tell(found.notes)
         if json_file == "-":
             typer.echo(figures, nl=False)
         elif not quiet:
@@ -141,6 +143,8 @@ def is_equal(figure: FigureComparison) -> bool:
 def verdict(figure: FigureComparison) -> str:
     """What the interval says, in words."""
     difference, runs = figure.difference, len(figure.first)
+    if is_percentile(figure.key) and None in figure.first + figure.second:
+        return "by requests not done"
     if not difference.count:
         return "no pair has both"
     of = "" if difference.count == runs else f" ({difference.count} of {runs} pairs)"

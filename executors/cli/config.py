@@ -6,13 +6,13 @@ from typing import Any
 import typer
 
 from executors.cli.asked import BAD_INPUT, asked, end
-from executors.cli.backends import Backend, api_of
+from executors.cli.backends import api_of
 
 HEAD = "# As `rankcore config` found it; `rankcore deploy FILE --dry-run` says what deploying it would change.\n"
 NOBODY_SAID = "# {name}: it was deployed in Python, so write its import_path here\n"
 
 
-def config(name: str | None, as_json: bool, namespace: str | None, executor: Backend) -> None:
+def config(name: str | None, as_json: bool, namespace: str | None, executor: str) -> None:
     """Do what `commands/config.py` says."""
     found: dict[str, Any] = asked(lambda: api_of(executor).config_in_force(namespace=namespace))
     there_are = [each["name"] for each in found["applications"]]

@@ -1,6 +1,6 @@
 """What can go wrong in a command, each in one line on standard error and with the exit status that stands for it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
@@ -61,6 +61,12 @@ def refuse(problem: str) -> NoReturn:
 def warn(text: str) -> None:
     """Say something that does not end the command."""
     typer.echo(f"rankcore: warning: {_one_line(text)}", err=True)
+
+
+def tell(notes: Iterable[str]) -> None:
+    """Say what has to be known of an answer, a line each."""
+    for note in notes:
+        typer.echo(f"rankcore: note: {_one_line(note)}", err=True)
 
 
 def _end(text: str, status: int) -> NoReturn:

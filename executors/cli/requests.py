@@ -8,13 +8,13 @@ import attrs
 import typer
 
 from executors.cli.asked import asked
-from executors.cli.backends import Backend, api_of
+from executors.cli.backends import RAY, api_of
 
 if TYPE_CHECKING:
     from executors.ray_gpu.requests.under_way import CallsUnderWay
 
 
-def requests(name: str | None, older_s: float, namespace: str | None, as_json: bool, executor: Backend = Backend.RAY) -> None:
+def requests(name: str | None, older_s: float, namespace: str | None, as_json: bool, executor: str = RAY) -> None:
     """Do what `commands/requests.py` says."""
     found: CallsUnderWay = asked(lambda: api_of(executor).requests_under_way(name, namespace=namespace))
     found = attrs.evolve(
@@ -51,7 +51,7 @@ def cancel(
     waiting_for: str | None,
     reason: str | None,
     namespace: str | None,
-    executor: Backend = Backend.RAY,
+    executor: str = RAY,
     as_json: bool = False,
 ) -> None:
     """Do what `commands/requests.py` says."""

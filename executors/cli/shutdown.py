@@ -9,26 +9,24 @@ from typing import Any
 import typer
 
 from executors.cli.asked import BAD_INPUT, FAILED, asked, end, status_of
-from executors.cli.backends import REST_ADDRESS, Backend, api_of, by_rest, default_namespace
+from executors.cli.backends import RAY, REST_ADDRESS, api_of, by_rest, default_namespace
 
 ANSWER_S = 60.0
 LOOK_S = 2.0
 """Where nobody is to be asked, what there is is looked for no longer than this, or than the end may take."""
 
 
-def shutdown(
-    yes: bool, namespace: str | None, timeout_s: float | None, executor: Backend = Backend.RAY, as_json: bool = False
-) -> None:
+def shutdown(yes: bool, namespace: str | None, timeout_s: float | None, executor: str = RAY, as_json: bool = False) -> None:
     """Do what `commands/shutdown.py` says."""
     api = asked(partial(api_of, executor))
-    is_rest = executor is Backend.RAY and by_rest() is not None  # a server has one namespace, whatever it is called
+    is_rest = executor == RAY and by_rest() is not None  # a server has one namespace, whatever it is called
     namespace = namespace if is_rest else namespace or default_namespace()
     patience_s = min(ANSWER_S, max(LOOK_S, timeout_s)) if yes and timeout_s is not None else ANSWER_S
     there_are = asked(partial(_deployments, api, namespace, patience_s))
     has = "what it has: it does not answer" if there_are is None else f"{len(there_are)} deployments"
-    controllers = "the controller" if executor is Backend.RAY else "the commands"
+    controllers = "the controller" if executor == RAY else "the commands"
     whose = repr(namespace) if namespace is not None else os.environ[REST_ADDRESS]
-    what = f"{controllers} of {whose}, {'its proxies, ' if executor is Backend.RAY else ''}and {has}"
+    what = f"{controllers} of {whose}, {'its proxies, ' if executor == RAY else ''}and {has}"
     if not yes:
         if not is_terminal():
             end(f"--yes is missing: it would end {what}", BAD_INPUT)

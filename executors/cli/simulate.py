@@ -13,7 +13,7 @@ import typer
 from executors.checking import Checking
 from executors.cli.never_came import warn_of_what_never_came
 from executors.cli.outputs import Outputs
-from executors.cli.problems import PROMISE_BROKEN, Refusal, told_in_one_line, warn
+from executors.cli.problems import PROMISE_BROKEN, Refusal, tell, told_in_one_line, warn
 from executors.cli.run_bar import RunBar
 from executors.cli.simulate_asked import SimulateAsked
 from executors.engine.clusters import CLUSTER
@@ -29,6 +29,7 @@ from executors.simulator.report.words import failure, rows, summary
 from executors.simulator.residency.run import ResidencyResult, ResidencyRun
 from executors.simulator.run import Run, RunResult
 from executors.simulator.scenario import Scenario
+from executors.simulator.scenario.loading import notes_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -74,6 +75,9 @@ def _simulate(source: Source, path: Path, asked: SimulateAsked, outputs: Outputs
     rerun = shlex.join(["rankcore", "simulate", str(path), *settings, "--seed", str(scenario.seed), *demand])
     if not asked.quiet:
         warn_of_old(source)
+        tell(notes_of(scenario, arrivals))
+        for text in scenario.warnings:
+            warn(text)
     with RunBar("simulating", asked.quiet) as bar, ExitStack() as stack:
         writer = None
         if files.journal_part is not None:

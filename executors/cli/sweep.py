@@ -10,12 +10,13 @@ from rich.text import Text
 from executors.checking import Checking
 from executors.cli.bars import runs_bar
 from executors.cli.outputs import Outputs
-from executors.cli.problems import Refusal, told_in_one_line
+from executors.cli.problems import Refusal, tell, told_in_one_line
+from executors.cli.run_places import workers_at
 from executors.cli.screen import answers
 from executors.cli.sweep_table import table_of, told_of
 from executors.simulator.load.sources import Source, read_source
 from executors.simulator.questions.cellfile import CellFile
-from executors.simulator.questions.cells import Workers, in_processes, run_cell
+from executors.simulator.questions.cells import Workers
 from executors.simulator.questions.settings import parse_setting, parse_variation
 from executors.simulator.questions.sweeping import CELLS_MAX, Sweep, as_csv, as_multiples, sources_of, sweep
 from executors.simulator.report.multiples import render_multiples
@@ -50,27 +51,17 @@ def run(
         if combinations * runs > CELLS_MAX:
             raise Refusal(f"--vary: expected at most {CELLS_MAX:,} runs, found {combinations:,} combinations x {runs:,} runs")
         source = read_source(scenario, settings)
-        grid = sources_of(source, variations)
+        grid, notes = sources_of(source, variations)
         begin = seed if seed is not None else source.scenario().seed
         if begin + runs - 1 > SEED_MAX:
             raise Refusal(f"--seed: expected at most {SEED_MAX - runs + 1}, so that {runs} seeds follow, found {begin}")
-        workers = _workers(on, jobs)
+        workers = workers_at(on, jobs)
         found = _sweep(grid, len(settings), range(begin, begin + runs), workers, folder, fresh, checking, quiet)
         rerun = _rerun(scenario, vary, fixed, runs, begin)
         _write(found, source, folder, rerun)
         if not quiet:
+            tell(notes)
             _print(found, source, folder, rerun)
-
-
-def _workers(on: str, jobs: int) -> Workers:
-    if on == "processes":
-        return in_processes(jobs)
-    from executors.ray_workers import (  # the one way from here to a cluster library, taken only when it is asked for
-        LOCAL,
-        on_ray,
-    )
-
-    return lambda cells: on_ray(cells, run_cell, jobs, LOCAL)
 
 
 def _sweep(
@@ -125,4 +116,7 @@ def _print_deployment(console: Console, found: Sweep, deployment: str) -> None:
     console.print(shown.table)
     if shown.left_out:
         text = f"No room for: {', '.join(shown.left_out)}; see the page and the CSV."
+        console.print(Text(text, style="dim"), soft_wrap=True)
+    if shown.never_known:
+        text = f"Never in any run, or not known: {', '.join(shown.never_known)}; it is of requests that were not done too."
         console.print(Text(text, style="dim"), soft_wrap=True)

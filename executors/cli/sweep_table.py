@@ -9,7 +9,7 @@ from rich.text import Text
 
 from executors.simulator.questions.statistics import estimate
 from executors.simulator.questions.sweeping import Sweep, depends_on_settings, is_constant
-from executors.simulator.record.flat_figures import label, number, unit
+from executors.simulator.record.flat_figures import is_percentile, label, number, unit
 from executors.simulator.residency.figures import ALL_DEPLOYMENTS
 
 SHOWN = (
@@ -28,6 +28,7 @@ SHOWN = (
     "reconfigures",
     "requests.failed",
     "requests.expired",
+    "requests.not_done",
     "requests.wait_s.p99",
     "scaling.replica_hours",
     "scaling.scale_events",
@@ -79,10 +80,12 @@ class SweepTable:
     Attributes:
         table: None: there is nothing to tell.
         left_out: Figures for which there was no room.
+        never_known: Percentiles of which no run has a number: they are never, or were not known at the end.
     """
 
     table: Table | None
     left_out: tuple[str, ...]
+    never_known: tuple[str, ...] = ()
 
 
 def told_of(names: Sequence[str]) -> Sequence[str]:
@@ -112,7 +115,7 @@ def table_of(found: Sweep, deployment: str, width: int) -> SweepTable:
         table.add_column(Text(column.header), justify=justify, width=column.width, no_wrap=column.is_setting)  # type: ignore[arg-type] # one of rich's words
     for row in zip(*(column.cells for column in (*settings, *chosen)), strict=True):
         table.add_row(*map(Text, row))
-    return SweepTable(table, tuple(left_out))
+    return SweepTable(table, tuple(left_out), _never_known(found, deployment))
 
 
 def _settings(found: Sweep) -> list[_Column]:
@@ -136,13 +139,26 @@ def _figures(found: Sweep, deployment: str) -> list[_Column]:
     return [
         _Column(
             label(key) + (f" [{unit(key)}]" if unit(key) else ""),
-            tuple(_mean(combination.values(deployment, key)) for combination in found.combinations),
+            tuple(_mean(key, combination.values(deployment, key)) for combination in found.combinations),
         )
         for key in keys
     ]
 
 
-def _mean(values: tuple[float | None, ...]) -> str:
+def _never_known(found: Sweep, deployment: str) -> tuple[str, ...]:
+    if not any(arrived for each in found.combinations for arrived in each.values(deployment, "requests.arrived")):
+        return ()  # nobody came
+    shown = [key for key in SHOWN if key in found.keys and is_percentile(key)]
+    return tuple(
+        label(key)
+        for key in shown
+        if all(value is None for combination in found.combinations for value in combination.values(deployment, key))
+    )
+
+
+def _mean(key: str, values: tuple[float | None, ...]) -> str:
+    if is_percentile(key) and None in values:
+        return "-"  # of the runs in which it is known alone, it would be of those in which all went well
     found = estimate([value for value in values if value is not None])
     if found.mean is None:
         return "-"

@@ -9,16 +9,22 @@ from typing import Any
 import attrs
 import msgspec
 import typer
+from rich.console import Console
 
 from executors.cli.asked import BAD_INPUT, FAILED, asked, end, status_of
-from executors.cli.backends import Backend, api_of
+from executors.cli.backends import RAY, api_of
 from executors.cli.ray_view import NODE_ID_SHOWN, line, lines_of_node, shown_of, size, summary, view, without_times
 from executors.cli.screen import answers
 from executors.deployment_ids import meant_by
 
 KEPT = ("WARM", "COLD")
 LOOK_EVERY_S = 1.0
-_WHERE = {Backend.RAY: "", Backend.LOCAL: " --executor local"}
+GONE = (
+    "its controller is gone, and this is how it was: `rankcore run --executor local` takes the replicas over; "
+    "they end by themselves after 10 minutes"
+)
+SILENT = "its command does not answer, and this is how it was when that was written down last: it may begin, end, or be stopped"
+OF_SPEAKER = {"is gone": GONE, "is silent": SILENT}
 
 
 def status(namespace: str | None, as_json: bool, name: str | None = None) -> None:
@@ -30,7 +36,45 @@ def status(namespace: str | None, as_json: bool, name: str | None = None) -> Non
         answers().print(view(found))
 
 
-def watch(namespace: str | None, name: str | None = None, executor: Backend = Backend.RAY, as_json: bool = False) -> None:
+def status_here(namespace: str, as_json: bool, name: str | None = None) -> None:
+    """Do the same by what the controllers of this machine say, and how it was with those that are gone."""
+    from executors.local.api import last_statuses
+    from executors.local.places import DamagedFileError
+    from executors.private_folder import PlaceError
+    from executors.ray_gpu.errors import UnknownNameError, not_one
+
+    try:
+        found = last_statuses(namespace)
+    except PlaceError as error:
+        end(str(error), BAD_INPUT)
+    if not found:
+        end(f"nothing runs on this machine in namespace {namespace!r}: see `rankcore run --help`", BAD_INPUT)
+    damaged, shown = False, 0
+    for status, speaker in found:
+        if isinstance(status, DamagedFileError):
+            typer.echo(f"rankcore: error: {status}", err=True)
+            damaged = True
+            continue
+        if name is not None:
+            try:
+                status = status.only(name)
+            except UnknownNameError:
+                continue
+        shown += 1
+        if as_json:
+            typer.echo(msgspec.json.encode(status).decode())
+        else:
+            Console(highlight=False).print(view(status))
+        if speaker in OF_SPEAKER:
+            typer.echo(OF_SPEAKER[speaker], err=as_json)
+    if damaged:
+        raise typer.Exit(BAD_INPUT)
+    if not shown:
+        there_are = [each for status, _ in found if not isinstance(status, DamagedFileError) for each in status.deployments]
+        end(not_one("application or deployment", str(name), (), there_are), BAD_INPUT)
+
+
+def watch(namespace: str | None, name: str | None = None, executor: str = RAY, as_json: bool = False) -> None:
     """Do what `commands/status.py` says of `--watch`."""
     shown: dict[str, str] = {}
     while True:
@@ -52,8 +96,13 @@ class Said:
     """To whom a verb is said, and how its answer is printed."""
 
     namespace: str | None
-    executor: Backend = Backend.RAY
+    executor: str = RAY
     as_json: bool = False
+
+    @property
+    def where(self) -> str:
+        """What a command that is proposed is to say of it."""
+        return "" if self.executor == RAY else f" --executor {self.executor}"
 
     @property
     def api(self) -> Any:
@@ -91,8 +140,8 @@ def of_node(said: Said, verb: str, node: str, **arguments: object) -> None:
         return print_json(attrs.asdict(found))
     typer.echo("\n".join(lines_of_node(found)))
     if found.state != "open":
-        ends = f"rankcore uncordon {shown_of(found)}{_WHERE[said.executor]}"
-        typer.echo(f"`rankcore status{_WHERE[said.executor]}` shows how that comes on, `{ends}` ends it")
+        ends = f"rankcore uncordon {shown_of(found)}{said.where}"
+        typer.echo(f"`rankcore status{said.where}` shows how that comes on, `{ends}` ends it")
 
 
 def of_replicas(said: Said, verb: str, replicas: list[str], **options: object) -> None:
@@ -140,7 +189,7 @@ def _place(node_id: str, gpus: tuple[int, ...]) -> str:
     return f"{node_id[:NODE_ID_SHOWN]}, GPU {', '.join(map(str, gpus))}"
 
 
-def _look(namespace: str | None, name: str | None, executor: Backend = Backend.RAY) -> Any:
+def _look(namespace: str | None, name: str | None, executor: str = RAY) -> Any:
     found = status_of(api_of(executor), namespace)
     return found if name is None else found.only(name)
 
@@ -176,4 +225,4 @@ def _tell(names: tuple[str, ...], said: Said) -> None:
     for info in infos.values():
         typer.echo(summary(info))
     for name in names:
-        typer.echo(f"`rankcore status {name}{_WHERE[said.executor]}` shows how that comes on")
+        typer.echo(f"`rankcore status {name}{said.where}` shows how that comes on")

@@ -1,4 +1,4 @@
-"""Records and journals in files, behind a fence: nothing is written once another process has taken this one's place.
+"""Records and journals, behind a fence: nothing is written once another process has taken this one's place.
 
 A fence (`executors.local.fence` is one, and says why) gives a context: what is done inside is done before any successor
 begins, or not at all.
@@ -6,12 +6,10 @@ begins, or not at all.
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 
 from executors.engine.journal import Journal
 from executors.engine.kinds import AnyStep
-from executors.whole_files import write_whole
 from rankcore.cluster.records import Record
 from rankcore.codec import to_json
 
@@ -19,18 +17,17 @@ Upheld = Callable[[], AbstractContextManager[None]]
 """Raises a `RankcoreError` where this process may not act any more."""
 
 
-class FileStore:
-    """The store of one deployment: a file that is replaced whole and forced to the disk. It answers at once.
+class TextStore:
+    """The store of one deployment: a text that is replaced whole. It answers at once.
 
     Behind the fence no record is late: one of a controller that was replaced is not written.
 
     Args:
-        path: Of the file.
-        upheld: Of the fence.
+        write: Replaces it, behind the fence.
     """
 
-    def __init__(self, path: Path, upheld: Upheld) -> None:
-        self._path, self._upheld = path, upheld
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
 
     def save(self, record: Record, answer: Callable[[str], None]) -> None:
         """Store a record.
@@ -39,7 +36,7 @@ class FileStore:
             RankcoreError: This process may not act any more. The file is as it was.
         """
         try:
-            write_whole(self._path, to_json(record), self._upheld())
+            self._write(to_json(record))
         except OSError as error:
             answer(str(error))
         else:

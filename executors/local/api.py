@@ -16,9 +16,9 @@ import attrs
 import msgspec
 
 from executors import operations
+from executors.controller import STATUS, read_status
 from executors.deployment_ids import meant_by, split
 from executors.engine.recent_notes import Notes
-from executors.local.controller import STATUS, read_status
 from executors.local.door import ANSWER_S, ask
 from executors.local.folders import is_locked, namespace_folder
 from executors.local.places import LOG, DamagedFileError

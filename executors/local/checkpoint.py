@@ -26,18 +26,28 @@ def read_record(folder: Path, deployment: DeploymentId) -> Record | None:
     Raises:
         DamagedFileError: It cannot be read, or is about another deployment.
     """
-    path = folder / RECORD
     try:
-        kept = from_json(upgraded(path.read_text(encoding="utf-8")), Record | Recovered)
+        text = (folder / RECORD).read_bytes()
+    except FileNotFoundError:
+        return None
+    return record_in(text, deployment, folder / RECORD)
+
+
+def record_in(text: bytes, deployment: DeploymentId, where: Path | str) -> Record:
+    """What a text says that an earlier controller has left there.
+
+    Raises:
+        DamagedFileError: As `read_record`.
+    """
+    try:
+        kept = from_json(upgraded(text.decode()), Record | Recovered)
         record = record_of(kept, deployment) if isinstance(kept, Recovered) else kept
         if record.deployment != deployment:
             raise CodecError(f"it is about {record.deployment!r}, in the folder of {deployment!r}")
         return record
-    except FileNotFoundError:
-        return None
     except (RankcoreError, UnicodeDecodeError) as error:
         raise DamagedFileError(
-            path,
+            where,
             f"must hold what an earlier controller wanted, and cannot be read: {error}; "
             "end the replicas whose sockets are in that folder (<epoch>.<serial>@<node>.<pid>), then remove the file",
         ) from None

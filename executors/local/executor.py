@@ -61,9 +61,11 @@ class LocalExecutor:
         spec: What is wanted now: its name, and how often to check health.
         epoch: Of this controller.
         nodes: Names of the nodes that this machine is divided into. What they hold, their owner tells the machine.
+        fence: That of this epoch, if its owner has raised it already.
 
     Attributes:
         fence: The right to act.
+        folder, application: As given.
         processes: Those that have not ended, by id; at first those that earlier controllers have left behind.
 
     Raises:
@@ -71,10 +73,19 @@ class LocalExecutor:
     """
 
     def __init__(
-        self, folder: Path, application: str, spec: Callable[[], DeploymentSpec], epoch: int, nodes: Sequence[str] = ONE_NODE
+        self,
+        folder: Path,
+        application: str,
+        spec: Callable[[], DeploymentSpec],
+        epoch: int,
+        nodes: Sequence[str] = ONE_NODE,
+        fence: Fence | None = None,
     ) -> None:
-        self.fence = Fence(folder, epoch)  # from here on nobody comes up, and nothing is ended, for an older controller
-        self._folder, self._application, self._spec, self._epoch = folder, application, spec, epoch
+        self.fence = (
+            Fence(folder, epoch) if fence is None else fence
+        )  # from here on nobody comes up, and nothing is ended, for an older controller
+        self.folder, self.application = folder, application
+        self._spec, self._epoch = spec, epoch
         self._nodes = nodes
         self._closed: Collection[NodeId] = ()
         self._waiting: dict[ReplicaId, StartReplica] = {}
@@ -124,6 +135,19 @@ class LocalExecutor:
         for command in waiting.values():
             self._start(command)
 
+    def survivors(self) -> tuple[ReplicaId, ...]:
+        """Those that have not ended; at first all that earlier controllers have left behind."""
+        return tuple(self.processes)
+
+    def nodes(self) -> tuple[NodeId, ...]:
+        """The nodes that this machine is divided into."""
+        return tuple(self._nodes)
+
+    def pid_of(self, replica_id: ReplicaId) -> int | None:
+        """The number of its process; None: there is none."""
+        process = self.processes.get(replica_id)
+        return process.address.pid if process is not None else None
+
     def wait(self, timeout_s: float, files: Iterable[int] = ()) -> None:
         """Return when there may be something to tell, when one of these files can be read, or after that time."""
         if not self._inbox:
@@ -144,6 +168,14 @@ class LocalExecutor:
         for process in self.processes.values():
             process.close()
         self.processes.clear()
+
+    def spawn(self, command: StartReplica, node_id: NodeId) -> Process:
+        """Start a replica's process; who makes another executor of this one may start it otherwise.
+
+        Raises:
+            OSError: There can be none.
+        """
+        return spawn(self.folder, self.application, command, node_id)
 
     # -- commands
 
@@ -166,7 +198,7 @@ class LocalExecutor:
                 self._waiting[replica_id] = command
                 return
             try:
-                process = self.processes[replica_id] = spawn(self._folder, self._application, command, node_id)
+                process = self.processes[replica_id] = self.spawn(command, node_id)
             except OSError as error:
                 self._inbox.append(ReplicaStartFailed(replica_id=replica_id, reason=f"no process: {error}", at=now()))
                 return
@@ -238,7 +270,7 @@ class LocalExecutor:
 
     def _end(self, process: Process) -> None:
         replica_id = process.address.replica_id
-        process.address.path(self._folder).unlink(missing_ok=True)
+        process.address.path(self.folder).unlink(missing_ok=True)
         reason = process.close()
         del self.processes[replica_id]
         self._ended.add(replica_id)

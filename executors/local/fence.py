@@ -23,7 +23,7 @@ What an older controller could do, and what stands against it:
 - It starts a process after the newer one has looked. `LocalReplica.live`: the socket first, then the epoch, and then it ends.
 - It sends commands to a replica. The replica itself refuses them, from the newer one's first command on: `Beliefs.admit`.
   Until that comes a stop is checked against the file `epoch`: `LocalReplica._hear`.
-- It takes a step, and writes journal, record or status over the newer one's. `FencedJournal`, `FileStore`; `write_whole`.
+- It takes a step, and writes journal, record or status over the newer one's. `FencedJournal`, `FolderFence`, `write_whole`.
 - It removes the sockets of replicas that it does not know, since the newer one has started them. `sweep` within `upheld`.
 - It acts while the newer one looks, and escapes it. `LocalExecutor.__init__`, `Controller._begin`: raise the fence, then look.
 - Its epoch comes a second time, once the deployment was deleted. The file `epoch` stays; `Fence` refuses what is not newer.

@@ -3,6 +3,7 @@
 epoch                              of the newest controller: see `fence`; it outlives the deployment, since epochs only grow
 lock                               held by the controller that runs; it stays too, so that all lock the same file
 record.json  status.json           the checkpoint, which outlives a controller; how it was after the last step
+executor                           the name of the executor, which another one may not go on with
 said                               what users have asked of nodes and replicas, beside the checkpoint (`maintenance_file`)
 door                               the socket of the controller, for what users ask of it (`door`)
 log                                what replicas print
@@ -29,11 +30,11 @@ class DamagedFileError(RankcoreError):
     """A file in a deployment's folder does not hold what it should.
 
     Attributes:
-        path: Of the file.
+        path: Of the file; of a record that is in none, where it is.
         problem: What was found, what is allowed, and what to do.
     """
 
-    def __init__(self, path: Path, problem: str) -> None:
+    def __init__(self, path: Path | str, problem: str) -> None:
         super().__init__(f"{path} {problem}")
         self.path = path
         self.problem = problem

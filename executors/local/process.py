@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from executors.lines import Lines
@@ -65,8 +65,11 @@ class Process(Lines):
         return f"exit status {status}" if status is None or status >= 0 else f"killed by {signal.Signals(-status).name}"
 
 
-def spawn(folder: Path, application: str, start: StartReplica, node_id: str) -> Process:
+def spawn(folder: Path, application: str, start: StartReplica, node_id: str, under: Sequence[str] = ()) -> Process:
     """Start a replica's process, in a session of its own: it outlives this process, and hears nothing of Ctrl-C.
+
+    Args:
+        under: A command that becomes the one which it is given, such as `nice -n 10`.
 
     Raises:
         OSError: There can be no process.
@@ -77,7 +80,7 @@ def spawn(folder: Path, application: str, start: StartReplica, node_id: str) -> 
     try:
         with theirs, (folder / LOG).open("ab") as log:
             child = subprocess.Popen(
-                [*command, to_json(start)],
+                [*under, *command, to_json(start)],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -15,7 +15,14 @@ from executors.import_time import told, within
 from executors.loading import LoadError, arguments_for, in_users_code, load_object, name_of
 from executors.ray_gpu.applications import in_order
 from executors.ray_gpu.capacity import Capacity
-from executors.ray_gpu.declaration import OWN_OPTIONS, ROUTING_OPTIONS, SPEC_OPTIONS, Application, Deployment
+from executors.ray_gpu.declaration import (
+    OWN_OPTIONS,
+    ROUTING_OPTIONS,
+    SPEC_OPTIONS,
+    STATIC_PLACEMENT,
+    Application,
+    Deployment,
+)
 from executors.ray_gpu.deploying import RunTarget, packages_of
 from executors.ray_gpu.errors import InvalidDeploymentError, RayExecutorError, not_one
 from executors.ray_gpu.packing import Origin, Package
@@ -24,8 +31,6 @@ from executors.ray_gpu.static_placement import StaticPlacementConfig
 from executors.ray_gpu.worker.declaration import Residency
 from rankcore.errors import RankcoreError
 
-STATIC_PLACEMENT = "static_placement"
-"""What a file calls `_placement_info`, with the name of the placement group in place of the group."""
 NOT_IN_FILES = {"name", "_placement_info"}
 OPTIONS = tuple(sorted({*SPEC_OPTIONS, *ROUTING_OPTIONS, *OWN_OPTIONS, *SERVE_OPTIONS, STATIC_PLACEMENT} - NOT_IN_FILES))
 """What a file may say of a deployment."""

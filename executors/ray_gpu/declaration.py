@@ -65,6 +65,9 @@ ROUTING_OPTIONS = {
 ROUTING_DEFAULTS: dict[str, Any] = {"max_ongoing_requests": 5, "by_credits": True}
 """Where they are not the core's: Ray Serve's limit, and several routers for each replica."""
 
+STATIC_PLACEMENT = "static_placement"
+"""What a file calls `_placement_info`, with the name of the placement group in place of the group."""
+
 OWN_OPTIONS = (
     "name",
     "ray_actor_options",

@@ -264,7 +264,7 @@ def deploy_packages(
     env_vars = controller_options.env_vars if controller_options is not None else None
     controller = connection.start_controller(namespace, journal, env_vars)
     say_where_journal_is(controller, journal)
-    before: ProxyOptions | None = ask(controller, "proxy_options")
+    before: ProxyOptions | None = ask(controller, "proxy_options") if has_options or logs is not None else None
     outside = None  # made before anything is asked for: what is wrong with it is refused with all the rest
     if has_options or (logs is not None and (serves_http or before is not None)):
         outside = wanted_outside(before, http_options, grpc_options, logs)

@@ -14,9 +14,8 @@ import attrs
 
 from executors.apps.said import differing, spec_options
 from executors.deployment_ids import own_name
-from executors.ray_gpu.building import STATIC_PLACEMENT
 from executors.ray_gpu.capacity import ShareInForce, in_force, unscaled
-from executors.ray_gpu.declaration import ACTOR_OPTIONS, ROUTING_DEFAULTS, ROUTING_OPTIONS
+from executors.ray_gpu.declaration import ACTOR_OPTIONS, ROUTING_DEFAULTS, ROUTING_OPTIONS, STATIC_PLACEMENT
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.access import KEPT, SECRETS
 from executors.ray_gpu.http.options import HttpOptions

@@ -14,17 +14,18 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 import ray
-from ray.autoscaler.v2.sdk import get_cluster_resource_state
-from ray.core.generated.autoscaler_pb2 import ResourceRequest
 from ray.core.generated.common_pb2 import LABEL_OPERATOR_NOT_IN
 
 from executors.ray_gpu.room import OWN_GROUP, demands, obstacle, values_of
 from executors.ray_gpu.world import NodeInfo, World, live_nodes
 from rankcore.values import NodeId
+
+if TYPE_CHECKING:
+    from ray.core.generated.autoscaler_pb2 import ResourceRequest
 
 Label: TypeAlias = tuple[str, bool, tuple[str, ...]]
 """A label that is asked of a node: its name, whether it may have any value but these, and these, in order."""
@@ -63,7 +64,7 @@ def labels_of(actor_options: Mapping[str, Any]) -> Iterator[Label]:
         yield name, wanted.startswith("!"), tuple(sorted(values_of(wanted)))
 
 
-def _labels_asked(request: ResourceRequest) -> Iterator[Label]:
+def _labels_asked(request: "ResourceRequest") -> Iterator[Label]:
     for selector in request.label_selectors:
         for each in selector.label_constraints:
             yield each.label_key, each.operator == LABEL_OPERATOR_NOT_IN, tuple(sorted(each.label_values))
@@ -71,8 +72,10 @@ def _labels_asked(request: ResourceRequest) -> Iterator[Label]:
 
 def see() -> tuple[Mapping[NodeId, NodeInfo], Mapping[Shape, int]]:
     """The nodes that are alive, and how many requests of each shape wait for resources. Blocks for some round trips."""
+    from ray.autoscaler.v2 import sdk  # only where somebody waits: it takes a tenth of a controller's start
+
     queued: Counter[Shape] = Counter()
-    state = get_cluster_resource_state(ray._private.worker.global_worker.gcs_client)
+    state = sdk.get_cluster_resource_state(ray._private.worker.global_worker.gcs_client)
     for each in state.pending_resource_requests:
         queued[shape_of(each.request.resources_bundle, _labels_asked(each.request))] += each.count
     return live_nodes(), queued

@@ -2,7 +2,7 @@
 
 import copy
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush, heapreplace
 from typing import Any
 
@@ -83,6 +83,10 @@ class EventLoop:
             self._sort_stream()
             heappush(self._streams, (times[0], self._sequence, _Stream(times, action)))
             self._stream_at = self._streams[0][0]
+
+    def arguments_of(self, action: Callable[[Any], object]) -> Iterator[Any]:
+        """What an action is going to be run with, in any order."""
+        return (argument for _, _, each, argument in self._heap if each == action)
 
     @property
     def next_at(self) -> float | None:

@@ -316,4 +316,5 @@ class DeploymentWorld:
         """The run is over: count what is still there."""
         for process in self.processes.values():
             self._watch.account(self._loop.now, process)
+        self.requests.finish()
         self.timeline.finish(self._loop.now)

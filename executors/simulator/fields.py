@@ -6,6 +6,7 @@ Validators are values, so that the JSON Schema and the scenario reference are ma
 import json
 import math
 from abc import ABC, abstractmethod
+from datetime import datetime
 from typing import Any
 
 import attrs
@@ -198,6 +199,40 @@ class Choice(Check):
 
 
 @attrs.frozen
+class TrueOr(Check):
+    """True, or a word."""
+
+    word: str
+
+    @property
+    def allowed(self) -> str:
+        """In words."""
+        return f"true or {self.word}"
+
+    def accepts(self, value: object) -> bool:
+        """Whether it is one."""
+        return value is True or value == self.word
+
+
+@attrs.frozen
+class FileTime(Check):
+    """A time of a file: a number of its unit, an ISO 8601 time, or one of some words."""
+
+    words: tuple[str, ...] = ()
+
+    @property
+    def allowed(self) -> str:
+        """In words."""
+        return ", ".join((*self.words, "a number >= 0 or a time such as 2023-11-16T18:40Z"))
+
+    def accepts(self, value: object) -> bool:
+        """Whether it is one."""
+        if isinstance(value, str):
+            return value in self.words or _is_date(value)
+        return is_number(value) and isinstance(value, (int, float)) and value >= 0
+
+
+@attrs.frozen
 class Text(Check):
     """A text on one line that can go into an id, a file name and a line of a journal.
 
@@ -273,6 +308,14 @@ def optional(check: Check) -> Optional:
 
 name = Text()
 flag = Flag()
+
+
+def _is_date(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 def is_number(value: object) -> bool:

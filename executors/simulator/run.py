@@ -14,7 +14,8 @@ from executors.simulator.deployment import DeploymentWorld
 from executors.simulator.faults.schedule import Schedule
 from executors.simulator.load.arrivals import Arrivals, busiest_minute
 from executors.simulator.motion import Motion, Progress
-from executors.simulator.record.figures import DeploymentFigures, figures_of
+from executors.simulator.record.engine_figures import engine_figures
+from executors.simulator.record.figures import DeploymentFigures, figures_of, request_figures
 from executors.simulator.record.happenings import Failure, Happening
 from executors.simulator.record.notebook import Decisions
 from executors.simulator.record.series import Bucket
@@ -188,14 +189,17 @@ class Run(Motion[Journal]):
             checking=self.world.story.checking,
             failure=self.world.story.failure,
             deployments=tuple(
-                figures_of(
-                    name,
-                    self.controller.status_of(name),
-                    port.tally,
-                    port.timeline,
-                    port.requests.counts,
-                    now,
-                    autoscaled=port.deployment.autoscaling is not None,
+                attrs.evolve(
+                    figures_of(
+                        name,
+                        self.controller.status_of(name),
+                        port.tally,
+                        port.timeline,
+                        request_figures(port.requests.counts, port.requests.so_far()),
+                        now,
+                        autoscaled=port.deployment.autoscaling is not None,
+                    ),
+                    engine=engine_figures(port.requests, now),
                 )
                 for name, port in ports.items()
             ),

@@ -12,6 +12,7 @@ from executors.simulator.cluster.outages import DOWN, Outages
 from executors.simulator.cluster.partitions import Partitions
 from executors.simulator.deployment import DeploymentWorld
 from executors.simulator.load.arrivals import Arrivals
+from executors.simulator.load.engine_queue import EngineQueue
 from executors.simulator.load.requests import RequestQueue
 from executors.simulator.record.happenings import Happening, Story
 from executors.simulator.replicas.life import Surroundings
@@ -212,9 +213,15 @@ class SimulatedWorld:
             deployment,
             around,
             Network(self.loop, self.scenario.usual_network, self.streams),
-            RequestQueue(self.loop, arrivals, deployment.routing, deployment.sessions),
+            self._queue(deployment, arrivals),
             self.story,
         )
+
+    def _queue(self, deployment: Deployment, arrivals: Arrivals) -> RequestQueue:
+        engines = self.scenario.engines_of(deployment)
+        if not engines:
+            return RequestQueue(self.loop, arrivals, deployment.routing, deployment.sessions)
+        return EngineQueue(self.loop, arrivals, deployment.routing, deployment.sessions, engines, deployment.request_slo)
 
 
 def _node(node_id: str, group: NodeGroup) -> SimulatedNode:

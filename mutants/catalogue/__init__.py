@@ -4,6 +4,7 @@ from mutants.catalogue.availability import AVAILABILITY
 from mutants.catalogue.cluster import CLUSTER
 from mutants.catalogue.contract import CONTRACT
 from mutants.catalogue.evictions import EVICTIONS
+from mutants.catalogue.executors import EXECUTORS
 from mutants.catalogue.failures import FAILURES
 from mutants.catalogue.gang import GANG
 from mutants.catalogue.overlap import OVERLAP
@@ -31,3 +32,5 @@ PLANE: dict[str, Mutant] = {each.name: each for each in (*CLUSTER, *TENURES_AND_
 """Of the cluster around deployments and weights, and of routers and calls while nobody serves."""
 GANGS: dict[str, Mutant] = {each.name: each for each in GANG}
 """Of gangs of agents that meet in rounds."""
+OF_EXECUTORS: dict[str, Mutant] = {each.name: each for each in EXECUTORS}
+"""Of an executor, and of the replica's half of the contract."""

@@ -24,8 +24,8 @@ RANKS = (
         "R1",
         "compaction takes node rank M for one below M",
         COMPACT,
-        "draft.node_ranks.taken.highest() >= draft.nodes_used.size",
-        "draft.node_ranks.taken.highest() > draft.nodes_used.size",
+        "draft.node_ranks.taken.highest() >= draft.nodes_by_staying.size",
+        "draft.node_ranks.taken.highest() > draft.nodes_by_staying.size",
     ),
     Mutant(
         "the-local-rank-k-stays",

@@ -36,8 +36,8 @@ REQUESTS = (
         "2.3",
         'victims="any" frees the node with the most replicas first',
         SHRINK,
-        "_, newest, node_id = draft.nodes_used.first()",
-        "_, newest, node_id = max(draft.nodes_used)",
+        "_, newest, node_id = draft.nodes_by_staying.first()",
+        "_, newest, node_id = max(draft.nodes_by_staying)",
     ),
     Mutant(
         "names-are-ignored",

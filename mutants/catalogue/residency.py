@@ -5,6 +5,8 @@ from mutants.mutant import Mutant
 DISPLACEMENT = "rankcore/residency/displacement.py"
 PLACING = "rankcore/residency/placing.py"
 COPIES = "rankcore/residency/copies.py"
+ROSTER = "rankcore/residency/roster.py"
+TURNS = "rankcore/residency/turns.py"
 
 RESIDENCY = (
     Mutant(
@@ -19,9 +21,9 @@ RESIDENCY = (
         "displaced-before-its-minimum-time",
         "T4",
         "a replica that has just become HOT is displaced",
-        DISPLACEMENT,
-        "ledger.clock >= victim.hot_since + spec.min_hot_s",
-        "ledger.clock >= victim.hot_since",
+        ROSTER,
+        "max(record.hot_since, record.last_used) + spec.min_hot_s",
+        "max(record.hot_since, record.last_used)",
     ),
     Mutant(
         "displaced-by-its-own-request",
@@ -262,5 +264,77 @@ RESIDENCY = (
         "rankcore/residency/leaving.py",
         "    return saving_of(ledger.policy, size, ledger.clock - record.last_used) if saves else size\n",
         "    return size\n",
+    ),
+    Mutant(
+        "nobody-has-a-reservation",
+        "T12",
+        "whoever fits nowhere waits until it does, and small newcomers overtake it for ever",
+        TURNS,
+        "        found = earliest(ledger, record, among)\n",
+        "        found = None\n",
+    ),
+    Mutant(
+        "a-reservation-loses-its-place-in-line",
+        "T12",
+        "who was first in line and is so no more waits from then on",
+        PLACING,
+        "        record = ledger.change(record, since=head.since)\n",
+        "        pass\n",
+    ),
+    Mutant(
+        "aging-displaces",
+        "T12",
+        "who has waited for long has a place promised where somebody of a higher priority is",
+        TURNS,
+        "        and spec.priority <= need.spec.priority\n",
+        "        and spec.priority <= need.spec.priority + ledger.clock // ledger.policy.aging_s\n",
+    ),
+    Mutant(
+        "a-successor-comes-behind-the-first-in-line",
+        "T12",
+        "what a replica leaves to its successor is taken by who is first in line, so that an update loses its memory",
+        PLACING,
+        "    if back is not None:\n",
+        "    if back is not None and ledger.head is None:\n",
+    ),
+    Mutant(
+        "a-successor-is-succeeded-ahead-of-the-first-in-line",
+        "T12",
+        "who is updated again and again, or dies young, goes ahead of the first in line for ever",
+        "rankcore/residency/life.py",
+        "leaver_id in head.heirs or ",
+        "",
+    ),
+    Mutant(
+        "a-promise-is-put-off-without-a-word",
+        "T13",
+        "what was promised to the first in line moves to a later time, and nobody says so",
+        TURNS,
+        '        ledger.note(ResidencyNoteKind.SLIPPED, "T13", record, because)\n',
+        "",
+    ),
+    Mutant(
+        "a-drain-begins-again-with-each-look",
+        "T13",
+        "who leaves already is given all of its time once more, so that what was promised moves to a later time",
+        TURNS,
+        "        return victim.since\n",
+        "        return ledger.clock\n",
+    ),
+    Mutant(
+        "a-load-behind-others-is-as-fast-as-one-alone",
+        "T13",
+        "what is promised to the first in line leaves out that its victims load one behind the other",
+        PLACING,
+        "spec.weight_bytes + sum(beside), source)",
+        "spec.weight_bytes, source)",
+    ),
+    Mutant(
+        "a-turn-ends-too-early",
+        "T13",
+        "a replica with calls is displaced after its minimum time, however long its load took",
+        ROSTER,
+        "    return hot_since + max(spec.min_hot_s, turn_s)\n",
+        "    return hot_since + spec.min_hot_s\n",
     ),
 )

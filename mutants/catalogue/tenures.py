@@ -41,8 +41,8 @@ TENURES_AND_DEMAND = (
         "D7",
         "who is to have the place of a victim is loaded there though nobody waits for it any more",
         DEMAND,
-        "(each.phase is Phase.RESERVING and each.waits_for == leaver)",
-        "(each.phase is Phase.RESERVING and not each.waits_for)",
+        "set(left) <= set(leaver)",
+        "not left",
     ),
     Mutant(
         "tried-at-once-after-it-had-no-place",

@@ -33,9 +33,9 @@ def store(draft: Draft, node_id: NodeId, old: Node, new: Node) -> None:
     before, after = old.staying, new.staying
     if before != after:
         if before:
-            draft.nodes_used = draft.nodes_used.discard((before, -old.newest, node_id))
+            draft.nodes_by_staying = draft.nodes_by_staying.discard((before, -old.newest, node_id))
         if after:
-            draft.nodes_used = draft.nodes_used.add((after, -new.newest, node_id))
+            draft.nodes_by_staying = draft.nodes_by_staying.add((after, -new.newest, node_id))
     if after < before or len(new.members) < len(old.members):
         draft.touched = draft.touched.set(node_id, new.index) if new.has_gap else without(draft.touched, node_id)
     if new.capacity is not None or old.capacity is not None:

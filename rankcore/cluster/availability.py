@@ -3,6 +3,9 @@
 It is worked out anew from ranks and planner wherever either has changed, and published where it differs: what is published is
 state, so the newest counts and any may be skipped.
 
+Whoever is first in line has a place, though those who are there may serve on until their turns are over (T12): PROVISIONING,
+behind those. QUEUED are all others for whom there is no room.
+
 UNAVAILABLE makes routers decline whoever waits, so it is published only where there is no route *and* nothing of the deployment
 is on its way (amendment 10): no worker of it is HOT, loads, or has a place. A deployment whose newest version has failed while
 the one before serves is READY.

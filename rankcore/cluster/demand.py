@@ -173,7 +173,14 @@ def _may_withdraw(draft: ClusterDraft, entry: Entry, residency: Residency, leave
     if draft.weights.unknown_until is not None or residency.tenures:
         return False
     wanted = _wanted(draft, entry.spec.deployment, residency)
-    return all(each.phase is Phase.WAITING or (each.phase is Phase.RESERVING and each.waits_for == leaver) for each in wanted)
+    return all(each.phase is Phase.WAITING or _has_displaced_nobody(draft, each, leaver) for each in wanted)
+
+
+def _has_displaced_nobody(draft: ClusterDraft, record: Resident, leaver: tuple[str, ...]) -> bool:
+    """Whether nobody leaves for it but one who is about to be gone: it is first in line, or is about to be loaded."""
+    replicas = draft.weights.planner.replicas
+    left = [each for each in record.waits_for if replicas[each].makes_room_for == record.replica_id]
+    return record.phase is Phase.RESERVING and set(left) <= set(leaver)
 
 
 def _wanted(draft: ClusterDraft, deployment: DeploymentId, residency: Residency) -> Records:

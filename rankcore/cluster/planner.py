@@ -27,12 +27,15 @@ from rankcore.errors import InvalidEventError, PlannerFailedError
 from rankcore.events import ReplicasLeave, StopRequested
 from rankcore.residency.commands import OffloadToCpu, UnloadFromGpu
 from rankcore.residency.levels import Phase
+from rankcore.residency.notes import ResidencyNoteKind
 from rankcore.residency.state import ResidencyState, Resident
 from rankcore.residency.step import carried_out
 from rankcore.values import DRAINING, NodeId, ReplicaId
 
 PLANNER: DeploymentId = "@planner"
 """The planner among the parts of the worklist: no deployment has this id."""
+OF_THE_LINE = (ResidencyNoteKind.RESERVED, ResidencyNoteKind.SLIPPED)
+"""Whoever has got the reservation, or lost it, or has it for behind whom it waits: its callers are told."""
 FAILURES_MAX = 3
 FAILURES_WITHIN_S = 600.0
 
@@ -71,7 +74,8 @@ def tell(draft: ClusterDraft, event: Any) -> None:
     placed = [record.replica_id for record, *_ in ledger.places]
     unplaced = [note.replica_id for note in ledger.notes if note.cant is not None and note.replica_id is not None]
     waiting = dict.fromkeys(map(deployment_of, unplaced))
-    concerned = [*map(deployment_of, placed), *waiting]
+    in_line = [note.replica_id for note in ledger.notes if note.kind in OF_THE_LINE and note.replica_id is not None]
+    concerned = [*map(deployment_of, placed), *waiting, *map(deployment_of, in_line)]
     for deployment, entry in [(each, found) for each in concerned if (found := draft.find(each)) is not None]:
         draft.put(deployment, entry)  # who waits for it is told behind whom, or that there is no room
         if deployment in waiting:

@@ -223,8 +223,8 @@ def _check_nodes(state: DeploymentState, replicas: list[Replica]) -> Iterable[Vi
         if node.room:
             by_room.setdefault(node.room, set()).add(node.index)
     used = sorted((node.staying, -node.newest, node_id) for node_id, node in tables.nodes.items() if node.staying)
-    if list(tables.nodes_used) != used:
-        yield Violation("index", f"nodes_used is {list(tables.nodes_used)}, expected {used}")
+    if list(tables.nodes_by_staying) != used:
+        yield Violation("index", f"nodes_by_staying is {list(tables.nodes_by_staying)}, expected {used}")
     if _sets(tables.nodes_by_room) != by_room:
         yield Violation("index", f"nodes_by_room is {_sets(tables.nodes_by_room)}, expected {by_room}")
 

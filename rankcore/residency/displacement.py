@@ -30,6 +30,7 @@ from rankcore.residency.index import Shape
 from rankcore.residency.ledger import Ledger
 from rankcore.residency.levels import Phase
 from rankcore.residency.room import NOBODY_TO_DISPLACE, degrees_of
+from rankcore.residency.roster import ripe_at
 from rankcore.residency.spec import ModelSpec, ResidencyPolicy
 from rankcore.residency.state import ResidencyNode, Resident
 from rankcore.values import NodeId, ReplicaId
@@ -96,10 +97,15 @@ def is_permitted(victim: Resident, ledger: Ledger, need: Need) -> bool:
 def yields_to(victim: Resident, ledger: Ledger, priority: int, dedicated: bool) -> bool:
     """Whether a replica may be displaced for some model of another request."""
     spec = ledger.models[victim.model]
-    if victim.phase is not Phase.SERVING or spec.dedicated or spec.priority > priority:
+    if victim.phase is not Phase.SERVING or spec.dedicated or spec.priority > priority or ledger.promised(victim.replica_id):
         return False
-    assert victim.hot_since is not None
-    return dedicated or not spec.min_hot_s or ledger.clock >= victim.hot_since + spec.min_hot_s
+    return dedicated or is_ripe(victim, ledger)
+
+
+def is_ripe(victim: Resident, ledger: Ledger) -> bool:
+    """Whether the turn of a replica that serves is over (T13)."""
+    ends = ripe_at(victim, ledger.models[victim.model])
+    return ends is None or ledger.clock >= ends
 
 
 def victims_on(node_id: NodeId, ledger: Ledger, need: Need) -> list[Victim]:

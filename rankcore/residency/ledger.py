@@ -31,6 +31,11 @@ class Ledger:
         places: Who has got a place, where, and whom it displaces at what cost.
         roomier: Nodes where something may fit now that did not fit before.
         departed: Who has begun to leave the GPUs, and whether another one is to be wanted in its place.
+        head: The reservation of who is first in line.
+        newcomers: Who has begun to wait.
+        stirred: Whether another one may be first in line now.
+        relieved: Whether bytes were freed on the node of the reservation, and not looked at since.
+        heirs: Who has gone ahead of the first in line, to the place of who it succeeds.
     """
 
     def __init__(self, state: ResidencyState, at: float) -> None:
@@ -44,6 +49,7 @@ class Ledger:
         self.moves = state.moves
         self.requests = state.requests
         self.waking = state.waking
+        self.head = state.head
         self.roster = RosterDraft(state.index.roster)
         self.queue = QueueDraft(state.index.queue)
         self.room = RoomDraft(state.index.room)
@@ -52,6 +58,10 @@ class Ledger:
         self.places: list[tuple[Resident, Place, tuple[ReplicaId, ...], int]] = []
         self.roomier: dict[NodeId, None] = {}
         self.departed: list[tuple[ReplicaId, bool]] = []
+        self.newcomers: list[ReplicaId] = []
+        self.stirred = False
+        self.relieved = False
+        self.heirs: list[ReplicaId] = []
         self._touched: dict[NodeId, None] = {}
         self._at_rest: dict[ReplicaId, None] = {}
 
@@ -69,6 +79,7 @@ class Ledger:
             serial=self.serial,
             moves=self.moves,
             requests=self.requests,
+            head=self.head,
             waking=None if self.waking is not None and self.waking <= self.clock else self.waking,
         )
 
@@ -103,6 +114,14 @@ class Ledger:
         ripe_after = ripe_at(record, spec)
         if ripe_before != ripe_after:
             self.roster.ripen(record.replica_id, ripe_before, ripe_after, self.clock)
+            if ripe_before is not None and ripe_before > self.clock and record.phase is Phase.SERVING:
+                assert record.node_id is not None
+                self.roomier[record.node_id] = None
+        if record.phase is Phase.WAITING and (old is None or old.phase is not Phase.WAITING):
+            self.newcomers.append(record.replica_id)
+            self.stirred = True
+        if self.head is not None and self.head.replica_id == record.replica_id and record.phase is not Phase.RESERVING:
+            self.head, self.stirred = None, True
         if record.gpus and record.node_id is not None:
             self._touched[record.node_id] = None
         if record.phase is Phase.RESTING and record.level is Level.COLD:
@@ -125,6 +144,7 @@ class Ledger:
         self.models = self.models.set(spec.model, spec)
         if old is None or old == spec:
             return
+        self.stirred = True
         self.queue.respecify(self.records(spec.model, Group.WAITING), spec, self.asked[spec.model])
         self.roomier |= {each: None for each in old.avoids if each in self.nodes and each not in spec.avoids}
         for record in self.records(spec.model, Group.SERVING):
@@ -142,6 +162,7 @@ class Ledger:
 
     def ask(self, model: str, request: int) -> None:
         """A model is asked for by another request."""
+        self.stirred = True
         self.asked = self.asked.set(model, request)
         self.queue.ask(model, request)
 
@@ -156,12 +177,25 @@ class Ledger:
                     self.models = self.models.delete(record.model)
                     self.asked = self.asked.delete(record.model)
 
+    def nodes_of_moves(self) -> list[NodeId]:
+        """Where somebody has begun to leave, or has got a place."""
+        left = [self.replicas[replica_id].node_id for replica_id, _ in self.departed if replica_id in self.replicas]
+        return [each for each in (*left, *(place.node_id for _, place, *_ in self.places)) if each is not None]
+
+    def promised(self, replica_id: ReplicaId) -> bool:
+        """Whether a replica is to leave for who is first in line."""
+        return self.head is not None and replica_id in self.replicas[self.head.replica_id].waits_for
+
     # ---- nodes
 
     def set_node(self, node: ResidencyNode) -> None:
         """A node is new, or has other capacities."""
         self.nodes = self.nodes.set(node.node_id, node)
         self._touched[node.node_id] = None
+
+    def learn(self, node: ResidencyNode) -> None:
+        """More is known of how fast weights come to a node: room there is as it was."""
+        self.nodes = self.nodes.set(node.node_id, node)
 
     def delete_node(self, node_id: NodeId) -> None:
         """A node is gone; nobody holds anything there."""
@@ -200,6 +234,7 @@ class Ledger:
     def _book_gpus(self, old: Resident | None, new: Resident) -> None:
         if old is not None and (old.node_id, old.gpus, old.gpu_bytes) == (new.node_id, new.gpus, new.gpu_bytes):
             return
+        self.relieved = True
         changes: dict[NodeId, dict[int, int]] = {}
         for record, sign in ((old, 1), (new, -1)):
             if record is not None and record.gpus:

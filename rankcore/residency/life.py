@@ -1,5 +1,6 @@
 """What a replica's news comes to: loads and moves that end, use, losses."""
 
+from rankcore.residency import estimates
 from rankcore.residency.events import (
     LoadFailed,
     LoadFinished,
@@ -15,10 +16,11 @@ from rankcore.residency.ledger import Ledger
 from rankcore.residency.levels import Level, Phase
 from rankcore.residency.machines import lose_copy, shed
 from rankcore.residency.notes import ResidencyNoteKind
-from rankcore.residency.placing import give_up_place, go_on, off_gpus, place
+from rankcore.residency.placing import give_up_place, go_on, off_gpus, place, settle
 from rankcore.residency.roster import Group
 from rankcore.residency.spec import ModelSpec
 from rankcore.residency.state import Resident, replica_id_of
+from rankcore.residency.turns import has_begun
 from rankcore.values import ReplicaId
 
 NOTHING_RUNS = (Phase.RESTING, Phase.WAITING, Phase.RESERVING)
@@ -30,10 +32,24 @@ def on_load_finished(ledger: Ledger, event: LoadFinished) -> None:
     if record is None:
         return
     assert record.node_id is not None
+    took_s = ledger.clock - record.since
+    ledger.learn(
+        estimates.after_load(ledger.nodes[record.node_id], ledger.spec_of(record), record.level, record.since, ledger.clock)
+    )
+    if record.due_at is not None and ledger.clock > record.due_at:
+        ledger.note(
+            ResidencyNoteKind.SLIPPED,
+            "T13",
+            record,
+            f"it is HOT {ledger.clock - record.due_at:g} s late: its load took {took_s:g} s",
+        )
     ledger.change(
         record,
         phase=Phase.SERVING,
         level=Level.HOT,
+        turn_s=ledger.policy.turn_factor * took_s,
+        due_at=None,
+        hot_by=0.0,
         copy_node_id=None,
         cpu_bytes=0,
         hot_since=ledger.clock,
@@ -75,7 +91,7 @@ def on_replica_lost(ledger: Ledger, event: ReplicaLost) -> None:
         was = _place_of(record)
         off_gpus(ledger, record, Phase.RESTING, because)
         if event.heir is not None:
-            _inherit(ledger, event.heir, was)
+            _inherit(ledger, event.heir, record.replica_id, was)
     elif record.phase is Phase.LEAVING:
         _has_left(ledger, record, because, event.heir)
     elif record.phase is Phase.LOADING:
@@ -143,8 +159,14 @@ def _place_of(record: Resident) -> Place:
     return Place(record.node_id, record.gpus, record.need_bytes[0])
 
 
-def _inherit(ledger: Ledger, spec: ModelSpec, was: Place) -> None:
-    """One more of a model is wanted, at a place that has become free if it fits: beside a copy there, or from disk."""
+def _inherit(ledger: Ledger, spec: ModelSpec, leaver_id: ReplicaId, was: Place) -> None:
+    """One more of a model is wanted, at a place that has become free if it fits: beside a copy there, or from disk.
+
+    Ahead of who is first in line, unless that is of the same model, or the leaver has gone ahead of it itself (T12).
+    """
+    head = ledger.head
+    if head is not None and (leaver_id in head.heirs or ledger.replicas[head.replica_id].model == spec.model):
+        settle(ledger)
     ledger.set_spec(spec)
     ledger.ask(spec.model, ledger.requests)
     ledger.requests += 1
@@ -184,7 +206,7 @@ def _has_left(ledger: Ledger, record: Resident, failure: str, heir: ModelSpec | 
     if newcomer_id is not None:
         one_less(ledger, newcomer_id, record.replica_id)
     if heir is not None:
-        _inherit(ledger, heir, was)
+        _inherit(ledger, heir, record.replica_id, was)
     if smaller:
         place(ledger, ledger.replicas[record.replica_id])
 
@@ -195,18 +217,26 @@ def _wait_instead(ledger: Ledger, record: Resident) -> bool:
     Returns:
         Whether it takes less than that one was measured to, so that it may fit where that one did not (T7).
     """
-    waiting = ledger.roster.members(record.model, Group.WAITING)
-    if not waiting:
+    other = _who_waits(ledger, record.model)
+    if other is None or other.copy_node_id is not None:
         return False
-    other = ledger.replicas[replica_id_of(record.model, waiting.first())]
-    if other.copy_node_id is not None:
-        return False
+    if other.phase is Phase.RESERVING:
+        other = give_up_place(ledger, ledger.change(other, due_at=None), other.because)
     ledger.note(ResidencyNoteKind.SCALED, "T3", record, f"it is wanted instead of {other.replica_id}, which has no copy")
     ledger.change(other, phase=Phase.RESTING, because=f"{record.replica_id} has a copy, and is wanted instead")
     record = ledger.change(record, phase=Phase.WAITING, because=other.because)
     # Its model does not lose its turn.
     ledger.change(record, since=other.since)
     return record.size_bytes < other.size_bytes
+
+
+def _who_waits(ledger: Ledger, model: str) -> Resident | None:
+    """The first of a model in line, whether it has a reservation or not; None: nobody waits, or for those alone who leave."""
+    head = ledger.replicas[ledger.head.replica_id] if ledger.head is not None else None
+    if head is not None and head.model == model and not has_begun(ledger, head):
+        return head
+    waiting = ledger.roster.members(model, Group.WAITING)
+    return ledger.replicas[replica_id_of(model, waiting.first())] if waiting else None
 
 
 def _copy_is_gone(ledger: Ledger, record: Resident) -> None:

@@ -21,6 +21,8 @@ class ResidencyNoteKind(StrEnum):
     RETRIED = "retried"
     SCALED = "scaled"
     EVICTED = "evicted"
+    RESERVED = "reserved"
+    SLIPPED = "slipped"
     LOAD_FAILED = "load failed"
     REPLICA_LOST = "replica lost"
     IDLE = "idle"
@@ -65,7 +67,7 @@ class ResidencyNote(kernel.Note, frozen=True, gc=False):
 
     Attributes:
         kind: What was decided.
-        rule: The promise (T1..T10) that it follows.
+        rule: The promise (T1..T13) that it follows.
         model: Which model it concerns; None: none in particular.
         replica_id: Which replica; None: none in particular.
         node_id: Which node; None: none in particular.

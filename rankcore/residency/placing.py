@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from rankcore.residency import estimates
 from rankcore.residency.commands import LoadToGpu
 from rankcore.residency.displacement import Displacement, Need, cheapest_displacement
 from rankcore.residency.ever import in_words
@@ -42,12 +43,18 @@ def place(ledger: Ledger, record: Resident, *, first: Place | None = None, among
     Args:
         ledger: The books.
         record: RESTING, WAITING or DROPPING.
-        first: A place that has just become free: it goes there if it fits.
+        first: The place that who it succeeds has just left: it goes there if it fits, ahead of who is first in line.
         among: Only these nodes; None: all. Where it does not fit on these, nothing is said.
     """
     need = need_of(ledger, record.model, record.size_bytes)
+    back = _back(ledger, need, first)
+    if back is not None:
+        _reserve(ledger, record, back, None)
+        _let_pass(ledger, record.replica_id)
+        return True
+    settle(ledger)
     nodes = None if among is None else _suitable(ledger, need, among)
-    found = _back(ledger, need, first) or _beside_its_copy(ledger, need, record, nodes) or best_fit(ledger, need, nodes)
+    found = _beside_its_copy(ledger, need, record, nodes) or best_fit(ledger, need, nodes)
     if found is not None:
         _reserve(ledger, record, found, None)
         return True
@@ -101,13 +108,21 @@ def start_loading(ledger: Ledger, record: Resident) -> None:
     """All that it needs is its own: the weights can come."""
     move = ledger.next_move()
     source = source_of(record)
-    record = ledger.change(record, phase=Phase.LOADING, level=source, move=move)
-    assert record.node_id is not None
+    node_id = record.node_id
+    assert node_id is not None
+    due_at, node, spec = record.due_at, ledger.nodes[node_id], ledger.spec_of(record)
+    beside = [ledger.spec_of(each).weight_bytes for each in ledger.on_gpus(node_id) if each.phase is Phase.LOADING]
+    hot_by = ledger.clock + estimates.load_s(ledger.policy, node, spec.weight_bytes + sum(beside), source)
+    if beside:
+        ledger.learn(estimates.after_start(node, ledger.clock))
+    elif due_at is not None:
+        due_at = min(due_at, hot_by)
+    record = ledger.change(record, phase=Phase.LOADING, level=source, move=move, due_at=due_at, hot_by=hot_by)
     ledger.commands.append(
         LoadToGpu(
             replica_id=record.replica_id,
             model=record.model,
-            node_id=record.node_id,
+            node_id=node_id,
             gpus=record.gpus,
             gpu_bytes=record.gpu_bytes,
             source=source,
@@ -118,23 +133,81 @@ def start_loading(ledger: Ledger, record: Resident) -> None:
 
 def go_on(ledger: Ledger, record: Resident) -> None:
     """A replica that is RESERVING takes over what has become free at its place, and is loaded once it has all it needs."""
+    record = take_over(ledger, record)
+    if record.waits_for or record.dropping:
+        return
+    # A node that turns out to hold less ends the reservations there, so what was promised has come.
+    assert record.gpu_bytes == record.need_bytes, f"{record.replica_id} holds {record.gpu_bytes} of {record.need_bytes}"
+    start_loading(ledger, record)
+
+
+def take_over(ledger: Ledger, record: Resident) -> Resident:
+    """What is free at the place of a replica that is RESERVING is its own, as far as it needs it."""
     assert record.node_id is not None
     node = ledger.nodes[record.node_id]
     held = tuple(
         own + min(need - own, node.gpus[gpu].free_bytes)
         for gpu, own, need in zip(record.gpus, record.gpu_bytes, record.need_bytes, strict=True)
     )
-    if held != record.gpu_bytes:
-        record = ledger.change(record, gpu_bytes=held)
-    if record.waits_for or record.dropping:
+    return ledger.change(record, gpu_bytes=held) if held != record.gpu_bytes else record
+
+
+def settle(ledger: Ledger) -> None:
+    """Who is first in line takes over what has become free at its place, before anybody else can."""
+    if ledger.head is None or not ledger.relieved:
         return
-    # A node that turns out to hold less ends the reservations there, so what was promised has come.
-    assert held == record.need_bytes, f"{record.replica_id} holds {held} of {record.need_bytes}"
-    start_loading(ledger, record)
+    ledger.relieved = False
+    record = ledger.replicas[ledger.head.replica_id]
+    record = take_over(ledger, record)
+    still = tuple(each for each in record.waits_for if _is_in_its_way(ledger.replicas[each], record))
+    if record.gpu_bytes == record.need_bytes:
+        still = tuple(each for each in still if ledger.replicas[each].makes_room_for == record.replica_id)
+    if still != record.waits_for:
+        record = ledger.change(record, waits_for=still)
+    if not still:
+        say_where(ledger, record, (), True)
+        set_out(ledger, record, ())
+
+
+def _let_pass(ledger: Ledger, heir_id: ReplicaId) -> None:
+    """Who is first in line waits for a successor at its place, too; that one has no successor ahead of it (T12)."""
+    if ledger.head is None:
+        return
+    heir, record = ledger.replicas[heir_id], take_over(ledger, ledger.replicas[ledger.head.replica_id])
+    short = [gpu for gpu, own, need in zip(record.gpus, record.gpu_bytes, record.need_bytes, strict=True) if own < need]
+    if heir.node_id == record.node_id and not set(heir.gpus).isdisjoint(short):
+        ledger.heirs.append(heir_id)
+        ledger.head = msgspec.structs.replace(ledger.head, heirs=(*ledger.head.heirs, heir_id))
+        ledger.change(record, waits_for=tuple(sorted({*record.waits_for, heir_id})))
+
+
+def set_out(ledger: Ledger, record: Resident, victims: tuple[ReplicaId, ...]) -> None:
+    """Its victims leave, a copy elsewhere is dropped; who waits for nothing is loaded."""
+    if record.copy_node_id is not None and record.copy_node_id != record.node_id and not record.dropping:
+        record = drop(ledger, record)
+    for victim_id in in_turn(ledger, victims):
+        leave(ledger, ledger.replicas[victim_id], f"displaced by {record.replica_id}", makes_room_for=record.replica_id)
+    if not record.waits_for and not record.dropping:
+        go_on(ledger, record)
+
+
+def _is_in_its_way(other: Resident, record: Resident) -> bool:
+    """Whether it holds anything at a place that another one waits for."""
+    return other.node_id == record.node_id and not set(other.gpus).isdisjoint(record.gpus)
 
 
 def give_up_place(ledger: Ledger, record: Resident, because: str, phase: Phase = Phase.WAITING) -> Resident:
-    """A replica that is RESERVING or LOADING has no place any more."""
+    """A replica that is RESERVING or LOADING has no place any more; who was first in line waits for as long as before."""
+    head, promised = ledger.head, record.due_at is not None
+    record = _without_place(ledger, record, because, phase)
+    if promised and phase is Phase.WAITING:
+        ledger.note(ResidencyNoteKind.SLIPPED, "T13", record, f"it has no place any more: {because}")
+    if head is not None and head.replica_id == record.replica_id and phase is Phase.WAITING:
+        record = ledger.change(record, since=head.since)
+    return record
+
+
+def _without_place(ledger: Ledger, record: Resident, because: str, phase: Phase) -> Resident:
     return ledger.change(
         record,
         phase=phase,
@@ -145,6 +218,8 @@ def give_up_place(ledger: Ledger, record: Resident, because: str, phase: Phase =
         need_bytes=(),
         used_bytes=(),
         waits_for=(),
+        due_at=None,
+        hot_by=0.0,
         because=because,
     )
 
@@ -165,6 +240,8 @@ def off_gpus(ledger: Ledger, record: Resident, phase: Phase, because: str, *, ha
         cpu_bytes=record.cpu_bytes if has_copy else 0,
         cpu_need_bytes=0,
         hot_since=None,
+        turn_s=0.0,
+        hot_by=0.0,
         in_flight=0,
         waits_for=(),
         makes_room_for=None,
@@ -236,13 +313,8 @@ def _reserve(ledger: Ledger, record: Resident, found: Place, displacement: Displ
     )
     cost_bytes = displacement.cost_bytes if displacement is not None else 0
     ledger.places.append((record, found, victims, cost_bytes))
-    _say_where(ledger, record, victims, was_waiting)
-    if record.copy_node_id is not None and record.copy_node_id != record.node_id and not record.dropping:
-        record = drop(ledger, record)
-    for victim_id in in_turn(ledger, victims):
-        leave(ledger, ledger.replicas[victim_id], f"displaced by {record.replica_id}", makes_room_for=record.replica_id)
-    if not victims and not record.dropping:
-        start_loading(ledger, record)
+    say_where(ledger, record, victims, was_waiting)
+    set_out(ledger, record, victims)
 
 
 def _how(record: Resident, found: Place, displacement: Displacement | None) -> str:
@@ -259,7 +331,8 @@ def _is_beside_its_copy(record: Resident, node_id: NodeId | None) -> bool:
     return record.copy_node_id == node_id and has_copy(record)
 
 
-def _say_where(ledger: Ledger, record: Resident, victims: tuple[ReplicaId, ...], was_waiting: bool) -> None:
+def say_where(ledger: Ledger, record: Resident, victims: tuple[ReplicaId, ...], was_waiting: bool) -> None:
+    """Say where a replica goes, and for whom others leave."""
     size = sum(record.need_bytes)
     if was_waiting:
         ledger.note(ResidencyNoteKind.RETRIED, "T7", record, "there is room now")

@@ -132,10 +132,21 @@ def due_at(record: Resident, spec: ModelSpec) -> float | None:
 
 
 def ripe_at(record: Resident, spec: ModelSpec) -> float | None:
-    """When it will have been HOT for its minimum time; None: it has none, or is not HOT."""
-    if record.phase is not Phase.SERVING or record.hot_since is None or not spec.min_hot_s:
+    """When its turn is over, as things are: it may be displaced then (T13); None: it has none, or is not HOT.
+
+    It has its minimum time in any case, and with calls `turn_s`. It is over early where it is not called for that minimum time.
+    """
+    if record.phase is not Phase.SERVING or record.hot_since is None:
         return None
-    return record.hot_since + spec.min_hot_s
+    ends = turn_end(record.hot_since, record.turn_s, spec)
+    if not record.in_flight:
+        ends = min(ends, max(record.hot_since, record.last_used) + spec.min_hot_s)
+    return ends if ends > record.hot_since else None
+
+
+def turn_end(hot_since: float, turn_s: float, spec: ModelSpec) -> float:
+    """When the turn of a replica is over at the latest, however many calls it has."""
+    return hot_since + max(spec.min_hot_s, turn_s)
 
 
 def _place_of(record: Resident | None) -> NodeId | None:

@@ -18,6 +18,7 @@ BYTES_MAX = 2**53
 """Of one size: integers up to here are exact in every JSON reader."""
 GPUS_MAX = 1024
 PRIORITY_MAX = 100
+TURNS_MAX = 20
 
 
 class ModelSpec(Struct, frozen=True, kw_only=True, gc=False):
@@ -111,6 +112,9 @@ class ResidencyPolicy(Struct, frozen=True, kw_only=True, gc=False):
         drain_timeout_s: How long a replica that leaves may finish what it has in flight.
         warm_eviction: Which copies go where CPU memory does not hold all: "saving", those that save least (T17); "smallest".
         reuse_horizon_s: A replica that was used so long ago is taken to be wanted again in time one time in two.
+        turn_factor: A replica with calls stays for so many times as long as its load took, 0 to 20.
+        aging_s: Who has waited for so long stands in line as if its priority were one higher; twice, two; and so on.
+        disk_bytes_per_s, host_bytes_per_s: How fast weights come from disk, and from CPU memory, before any have.
 
     Raises:
         InvalidSpecError: Names the field, what was found and what is allowed.
@@ -122,15 +126,27 @@ class ResidencyPolicy(Struct, frozen=True, kw_only=True, gc=False):
     drain_timeout_s: float = 20.0
     warm_eviction: Literal["saving", "smallest"] = "saving"
     reuse_horizon_s: float = 300.0
+    turn_factor: float = 0.5
+    aging_s: float = 60.0
+    disk_bytes_per_s: int = 2 * 10**9
+    host_bytes_per_s: int = 20 * 10**9
 
     def __post_init__(self) -> None:
-        for name in ("in_flight_cost_bytes", "recent_cost_bytes"):
-            checks.count(InvalidSpecError, f"ResidencyPolicy.{name}", getattr(self, name), 0, BYTES_MAX)
-        checks.seconds(InvalidSpecError, "ResidencyPolicy.recent_use_s", self.recent_use_s, above=0.0)
+        for name, least in (
+            ("in_flight_cost_bytes", 0),
+            ("recent_cost_bytes", 0),
+            ("disk_bytes_per_s", 1),
+            ("host_bytes_per_s", 1),
+        ):
+            checks.count(InvalidSpecError, f"ResidencyPolicy.{name}", getattr(self, name), least, BYTES_MAX)
+        for name in ("recent_use_s", "aging_s"):
+            checks.seconds(InvalidSpecError, f"ResidencyPolicy.{name}", getattr(self, name), above=0.0)
         checks.seconds(InvalidSpecError, "ResidencyPolicy.drain_timeout_s", self.drain_timeout_s)
         checks.seconds(InvalidSpecError, "ResidencyPolicy.reuse_horizon_s", self.reuse_horizon_s, above=0.0)
         if self.warm_eviction not in ("saving", "smallest"):
             raise InvalidSpecError("ResidencyPolicy.warm_eviction", self.warm_eviction, "'saving' or 'smallest'")
+        if not checks.is_number(self.turn_factor) or not 0 <= self.turn_factor <= TURNS_MAX:
+            raise InvalidSpecError("ResidencyPolicy.turn_factor", self.turn_factor, f"a number, 0 to {TURNS_MAX}")
 
 
 def frozen_labels(error: type[FieldError], name: str, labels: object) -> FrozenDict:

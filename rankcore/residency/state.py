@@ -62,6 +62,8 @@ class ResidencyNode(Struct, frozen=True, kw_only=True, gc=False):
         cpu_excess_bytes: As `Gpu.excess_bytes`.
         labels: What models may ask for.
         joined_at: When it was first told.
+        from_disk, from_cpu: How weights have come so far that came alone: seconds, and bytes; older loads count for less.
+        shared_at: When a load last began beside another one.
     """
 
     node_id: NodeId
@@ -71,6 +73,9 @@ class ResidencyNode(Struct, frozen=True, kw_only=True, gc=False):
     cpu_excess_bytes: int = 0
     labels: Mapping[str, str] = FrozenDict()
     joined_at: float = 0.0
+    from_disk: tuple[float, float] | None = None
+    from_cpu: tuple[float, float] | None = None
+    shared_at: float = -1.0
 
 
 class Resident(Struct, frozen=True, kw_only=True, gc=False):
@@ -99,6 +104,9 @@ class Resident(Struct, frozen=True, kw_only=True, gc=False):
         forgets: No copy of it is to stay once it has left the GPUs.
         used_bytes: The most that it reported to take on each of its GPUs; empty: nothing yet (T8).
         size_bytes: What it turned out to take in all, where that is more than its spec says; 0: it is not.
+        turn_s: How long it stays HOT at least, if it has calls: by how long its load took (T13).
+        due_at: It has been promised to be HOT by then; None: nothing was promised.
+        hot_by: While it loads, when that was likely to be over, by what was known and loaded on its node when it began.
         because: Why it is where it is, in words.
     """
 
@@ -124,12 +132,28 @@ class Resident(Struct, frozen=True, kw_only=True, gc=False):
     forgets: bool = False
     used_bytes: tuple[int, ...] = ()
     size_bytes: int = 0
+    turn_s: float = 0.0
+    due_at: float | None = None
+    hot_by: float = 0.0
     because: str = ""
 
     @property
     def held_bytes(self) -> int:
         """On all its GPUs together."""
         return sum(self.gpu_bytes)
+
+
+class Reservation(Struct, frozen=True, gc=False):
+    """Who is first in line: it is RESERVING, and its victims serve on until all may leave (T12).
+
+    Attributes:
+        since: When it began to wait.
+        heirs: Who has gone ahead of it to the place of who it succeeds.
+    """
+
+    replica_id: ReplicaId
+    since: float
+    heirs: tuple[ReplicaId, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -146,6 +170,7 @@ class ResidencyState:
         serial: Of the next replica id.
         moves: Of the next command.
         requests: Of the next request.
+        head: The reservation of who is first in line; None: nobody has one.
         waking: When `WakeAt` asked to be woken; None: it did not, or that is past.
         index: Derived from the rest: who is where, room by size, what falls due when.
     """
@@ -159,6 +184,7 @@ class ResidencyState:
     serial: int = 0
     moves: int = 1
     requests: int = 1
+    head: Reservation | None = None
     waking: float | None = None
     index: "Index" = attrs.field(init=False, eq=False, repr=False)
 

@@ -11,7 +11,9 @@ from rankcore.residency.events import Event
 from rankcore.residency.ledger import Ledger
 from rankcore.residency.notes import ResidencyNote
 from rankcore.residency.state import ResidencyState
+from rankcore.residency.turns import follow_the_first, review
 from rankcore.residency.waking import ask_to_be_woken, do_what_is_due, retry
+from rankcore.values import NodeId
 
 ResidencyStep: TypeAlias = kernel.Step[ResidencyState, Command, ResidencyNote]
 
@@ -56,7 +58,26 @@ def carried_out(state: ResidencyState, event: Event) -> Ledger:
     ledger = Ledger(state, event.at)
     handler(ledger, event)
     do_what_is_due(ledger)
-    retry(ledger)
+    follow_the_first(ledger)
+    try_those_that_wait(ledger)
     ledger.end_at_rest()
     ask_to_be_woken(ledger)
     return ledger
+
+
+def try_those_that_wait(ledger: Ledger) -> None:
+    """All that fit have a place, and then the first of the others a reservation.
+
+    Again where who got it needs nobody to leave, or took it from another one, whose room may do for others. It ends: each round
+    but the last gives one that waits a place for good, or the reservation to somebody of a higher standing.
+    """
+    changed: dict[NodeId, None] = {}
+    again = True
+    while again:
+        changed.update(ledger.roomier)
+        retry(ledger)
+        ledger.roomier = {}
+        changed.update(dict.fromkeys(ledger.nodes_of_moves()))
+        if ledger.stirred or changed:
+            review(ledger, sorted(changed))
+        again = bool(ledger.stirred or ledger.roomier)

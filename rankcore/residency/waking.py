@@ -13,8 +13,8 @@ from rankcore.residency.levels import Phase
 from rankcore.residency.notes import ResidencyNoteKind
 from rankcore.residency.placing import place
 from rankcore.residency.reach import Reach
-from rankcore.residency.roster import Group
 from rankcore.residency.state import Resident, replica_id_of
+from rankcore.residency.turns import turn_in_line
 from rankcore.values import NodeId
 
 
@@ -42,7 +42,7 @@ def retry(ledger: Ledger) -> None:
         waiting: dict[str, set[int]] = {}
         for model, size in reach.waiting():
             waiting.setdefault(model, set()).add(size)
-        for model in sorted(waiting, key=lambda each: _turn(ledger, each)):
+        for model in sorted(waiting, key=lambda each: turn_in_line(ledger, each)):
             if _try_those_of(ledger, model, waiting[model], reach, nodes):
                 reach = Reach(ledger, nodes)
                 if next(reach.waiting(), None) is None:
@@ -77,16 +77,10 @@ def _is_of(size: int, entry: tuple[int, int]) -> bool:
 def ask_to_be_woken(ledger: Ledger) -> None:
     """At the next time when something falls due without any news."""
     due = [ledger.roster.timers.first()[0]] if ledger.roster.timers else []
-    if ledger.roster.ages and ledger.roster.waiting:
+    if ledger.roster.ages and (ledger.roster.waiting or ledger.head is not None):
         due.append(ledger.roster.ages.first()[0])
     if due:
         ledger.wake(min(due))
-
-
-def _turn(ledger: Ledger, model: str) -> tuple[int, float, str]:
-    """The highest priority first, then who waits for longest."""
-    oldest = ledger.replicas[replica_id_of(model, ledger.roster.members(model, Group.WAITING).first())]
-    return -ledger.models[model].priority, oldest.since, model
 
 
 def _due(ledger: Ledger, record: Resident) -> None:

@@ -42,11 +42,11 @@ def compact(draft: Draft, at_rest: bool) -> None:
             draft.touched = draft.touched.delete(node_id)
     target, above = draft.spec.target_replicas, _above(draft)
     first = next(above, None)
-    nodes_beyond = draft.node_ranks.taken.highest() >= draft.nodes_used.size
+    nodes_beyond = draft.node_ranks.taken.highest() >= draft.nodes_by_staying.size
     if not (draft.touched or nodes_beyond or first is not None):
         return
     free = draft.taken.taken.free_below(target) if first is not None else ()
-    free_node_ranks = draft.node_ranks.taken.free_below(draft.nodes_used.size) if nodes_beyond else ()
+    free_node_ranks = draft.node_ranks.taken.free_below(draft.nodes_by_staying.size) if nodes_beyond else ()
     above = chain(() if first is None else (first,), above)  # found once: many who only leave may stand before it
     shift = close_gaps(
         Level(above, free, lambda rank: slots.holder_of(draft, rank).replica_id),
@@ -86,7 +86,7 @@ def _is_running(draft: Draft, rank: int) -> bool:
 
 def _nodes_above(draft: Draft) -> Iterator[int]:
     """Ranks >= M of nodes where somebody stays, ascending."""
-    for node_rank in draft.node_ranks.taken.members_from(draft.nodes_used.size):
+    for node_rank in draft.node_ranks.taken.members_from(draft.nodes_by_staying.size):
         node_id = draft.node_of_rank.get(node_rank)
         if node_id is not None and draft.nodes[node_id].staying:
             yield node_rank
@@ -106,7 +106,7 @@ def _ranked(draft: Draft, node: Node) -> list[Replica]:
 
 _BOUNDS: dict[str, Callable[[Draft, Replica], str]] = {
     "local_rank": lambda draft, mover: f"the {draft.nodes[mover.node_id or ''].staying} replicas on {mover.node_id}",
-    "node_rank": lambda draft, _: f"the {draft.nodes_used.size} nodes in use",
+    "node_rank": lambda draft, _: f"the {draft.nodes_by_staying.size} nodes in use",
     "rank": lambda draft, _: f"the world size {draft.spec.target_replicas}",
 }
 

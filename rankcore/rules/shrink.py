@@ -103,8 +103,8 @@ def _newest(draft: Draft) -> Iterator[Replica]:
 
 def _on_emptiest_node(draft: Draft) -> Iterator[Replica]:
     """The newest replica on the node that has the fewest, so that the node is soon free; then again: O(log N) each."""
-    while draft.nodes_used:
-        _, newest, node_id = draft.nodes_used.first()
+    while draft.nodes_by_staying:
+        _, newest, node_id = draft.nodes_by_staying.first()
         yield next(draft.replicas[each] for each, birth in draft.nodes[node_id].members.items() if birth == -newest)
 
 

@@ -16,6 +16,7 @@ from rankcore.commands import (
 )
 from rankcore.events import (
     FINAL,
+    BundleLost,
     ClockAdvanced,
     NodeChanged,
     NodeLost,
@@ -38,6 +39,18 @@ from tests.replicas import HeldReplica
 
 BROKEN = {}
 """By name: how to make its world, the name of the case that catches it, and the line, where that is not the case's own."""
+
+
+BROKEN_DEPLOYMENTS = {}
+"""Those that a whole deployment catches: how to make its world, the case, and what is told of it."""
+
+
+def caught_in(case, match):
+    def register(kind):
+        BROKEN_DEPLOYMENTS[kind.__name__, case] = (lambda: World(executor=kind), match)
+        return kind
+
+    return register
 
 
 def caught_by(case, line=None):
@@ -304,6 +317,7 @@ class RaisesTheDead(MemoryExecutor):
         super().start(command)
 
 
+@caught_in("packed ranks with a crash", "R11: a node holds 6 replicas, and the first ranks are on")
 @caught_by("a named node is where it goes")
 class GoesWhereThereIsRoom(MemoryExecutor):
     def start(self, command):
@@ -316,6 +330,8 @@ class GoesElsewhereWhereThereIsNoSuchNode(MemoryExecutor):
         super().start(command if command.node_id in self.world.there_are else replace(command, node_id=None))
 
 
+@caught_in("packed ranks with a crash", "ranks are .*, expected 0..7")
+@caught_in("packed ranks with a crash while the controller crashes", "ranks are .*, expected 0..7")
 @caught_by("capacity counts who is there")
 class TellsFreeSlots(MemoryExecutor):
     def hear(self, event):
@@ -329,6 +345,68 @@ class TellsFreeSlots(MemoryExecutor):
 class WaitsForEverToStop(MemoryExecutor):
     def stop(self, command):
         super().stop(attrs.evolve(command, timeout_s=1e6))
+
+
+@caught_by("a replica that hangs is suspected and can be killed")
+class AsksNobodyHowItIs(MemoryExecutor):
+    def suspect_who_hangs(self):
+        """Nobody is."""
+
+
+@caught_by("a replica that hangs is suspected and can be killed")
+class TakesWhoHangsForDead(MemoryExecutor):
+    def suspect_who_hangs(self):
+        super().suspect_who_hangs()
+        for replica_id in sorted(self.world.hung):
+            self.say(ReplicaDied, replica_id)
+
+
+@caught_by("a replica that hangs is suspected and can be killed")
+class WaitsForWhoHangs(MemoryExecutor):
+    def kill(self, command):
+        if command.replica_id not in self.world.hung:
+            super().kill(command)
+
+
+@caught_by("who is on a node that is cut off has ended when that is told", Line.TRUE)
+class TakesACutForALoss(MemoryExecutor):
+    def lose_sight(self, node_id):
+        self.hear(NodeLost(node_id=node_id, at=self.world.clock))
+
+
+@caught_by("who is on a node that is cut off has ended when that is told")
+class WaitsForWhoIsCutOff(MemoryExecutor):
+    def notice(self, process, kind):
+        if process.node_id not in self.world.cut:
+            super().notice(process, kind)
+
+
+@caught_by("a replica stands on the bundles that are named")
+class GoesOnAnyBundle(MemoryExecutor):
+    def start(self, command):
+        super().start(replace(command, node_id="node-0"))
+
+
+@caught_by("a replica stands on the bundles that are named")
+class ReportsNoBundles(HeldReplica):
+    def receive(self, message, now):
+        reactions = super().receive(message, now)
+        return tuple(attrs.evolve(each, bundles=()) if isinstance(each, ReplicaReported) else each for each in reactions)
+
+
+@caught_by("what becomes of a bundle is told")
+class TellsLossesToThePresentAlone(MemoryExecutor):
+    def __init__(self, world, epoch):
+        lost, world.lost = world.lost, {}
+        super().__init__(world, epoch)
+        world.lost = lost
+
+
+@caught_by("what becomes of a bundle is told")
+class TellsOfNoReturn(MemoryExecutor):
+    def tell_bundles(self, kind, bundles):
+        if kind is BundleLost:
+            super().tell_bundles(kind, bundles)
 
 
 # -- the world size, the clock, execute
@@ -509,6 +587,30 @@ class KeepsItsConfigForNone(MemoryExecutor):
         process = self.processes.get(command.replica_id)
         if isinstance(command, ReconfigureReplica) and process is not None and command.config_id == NO_CONFIG_ID:
             process.configs[NO_CONFIG_ID] = {"temperature": 0.1}
+
+
+@caught_in("new user config and then fewer", "says user_config None")
+class LosesItsConfigWithItsRank(MemoryExecutor):
+    def change(self, command):
+        process = self.processes.get(command.replica_id)
+        before = process.half.rank if process is not None else None
+        super().change(command)
+        if before is not None and command.rank != before:
+            process.configs[command.config_id] = None
+
+
+@caught_in("new user config and then fewer while the controller crashes", "says user_config None")
+class LosesItsConfigWithItsController(MemoryExecutor):
+    def query(self, command):
+        if command.replica_id in self.processes:
+            self.processes[command.replica_id].configs.clear()
+        super().query(command)
+
+
+@caught_in("packed ranks with a crash", "R11: rank 1 is replaced on its node")
+class GoesElsewhereOnceOneHasEnded(MemoryExecutor):
+    def start(self, command):
+        super().start(replace(command, node_id=max(self.world.there_are)) if self.ended else command)
 
 
 class Misreports(HeldReplica):

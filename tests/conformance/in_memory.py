@@ -16,6 +16,8 @@ from rankcore.commands import (
     WakeAt,
 )
 from rankcore.events import (
+    BundleLost,
+    BundleRestored,
     ClockAdvanced,
     NodeChanged,
     ReplicaDied,
@@ -23,13 +25,15 @@ from rankcore.events import (
     ReplicaPlaced,
     ReplicaStartFailed,
     ReplicaStopped,
+    ReplicaUnhealthy,
 )
 from rankcore.replica.replica import Drain, End, RunUserCode
 from rankcore.spec import config_id_of
 from rankcore.testing.conformance import Belief, SelfReport
 from tests.replicas import HeldReplica
 
-STEP_S = 0.02
+STEP_S, LEASE_S = 0.02, 5.0
+GROUP = "pg-1"
 ROOM = 6
 
 
@@ -100,6 +104,7 @@ class World:
     """A `Bench`: two nodes, processes, and the executors of all controllers so far."""
 
     patience_s = 60.0
+    bundles = ("node-0", "node-1", "node-1")
 
     def __init__(self, executor=None, half=HeldReplica):
         self.kind, self.half = executor or MemoryExecutor, half
@@ -107,6 +112,7 @@ class World:
         self.processes, self.there_are, self.executors = {}, ["node-0", "node-1"], []
         self.agenda, self.numbers = [], count()
         self.closed = False
+        self.hung, self.cut, self.lost = set(), set(), {}
 
     def after(self, delay_s, act, *arguments):
         heapq.heappush(self.agenda, (self.clock + delay_s, next(self.numbers), act, arguments))
@@ -117,6 +123,8 @@ class World:
 
     def begin(self, start):
         node_id = min(self.there_are, key=lambda node: sum(each.node_id == node for each in self.processes.values()))
+        if start.bundles:
+            node_id = self.bundles[start.bundles[0]]
         self.processes[start.replica_id] = process = Process(self, start, start.node_id or node_id)
         return process
 
@@ -128,6 +136,11 @@ class World:
             del self.processes[process.half.replica_id]
         for executor in self.executors:
             executor.notice(process, kind)
+
+    def expire(self, node_id):
+        """Who is cut off ends by itself, and the executor, whom nothing has reached, knows by its clock that it has."""
+        for process in [each for each in self.processes.values() if each.node_id == node_id]:
+            self.end(process, ReplicaDied)
 
     # -- the bench
 
@@ -161,7 +174,31 @@ class World:
         return ROOM
 
     def replicas(self):
-        return [process.report() for process in self.processes.values()]
+        return [process.report() for process in self.processes.values() if process.half.replica_id not in self.hung]
+
+    def hang(self, replica_id):
+        self.hung.add(replica_id)
+        for executor in self.executors:
+            executor.suspect_who_hangs()
+
+    def partition(self, node_id):
+        self.cut.add(node_id)
+        for executor in self.executors:
+            executor.lose_sight(node_id)
+        self.after(LEASE_S, self.expire, node_id)
+
+    def group(self):
+        return GROUP, self.bundles
+
+    def lose_bundle(self, index):
+        self.lost[index] = self.clock
+        for executor in self.executors:
+            executor.tell_bundles(BundleLost, (index,))
+
+    def restore_bundle(self, index):
+        del self.lost[index]
+        for executor in self.executors:
+            executor.tell_bundles(BundleRestored, (index,))
 
     def kill(self, replica_id):
         self.end(self.processes[replica_id], ReplicaDied)
@@ -192,6 +229,8 @@ class MemoryExecutor:
         self.announced, self.alarm = None, None
         for node_id in world.there_are:
             self.tell_room(node_id)
+        if world.lost:
+            self.tell_bundles(BundleLost, tuple(world.lost))
 
     def execute(self, command):
         if self.is_fenced_off(command):
@@ -216,6 +255,17 @@ class MemoryExecutor:
 
     def tell_room(self, node_id):
         self.hear(NodeChanged(node_id=node_id, capacity=ROOM, at=self.world.clock))
+
+    def tell_bundles(self, kind, bundles):
+        self.hear(kind(bundles=bundles, group_id=GROUP, at=self.world.clock))
+
+    def suspect_who_hangs(self):
+        for replica_id in sorted(self.world.hung & self.processes.keys()):
+            self.say(ReplicaUnhealthy, replica_id, reason="it does not answer")
+            self.world.after(1.0, self.suspect_who_hangs)
+
+    def lose_sight(self, node_id):
+        """Nothing is known of who is there until their lease is over."""
 
     def hear(self, event):
         self.inbox.append(event)

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
+from executors.local.bench import LocalBench
 from rankcore.testing.conformance import CASES, CONTRACT, ConformanceTests
-from tests.conformance.local import LocalBench
 
 ALL = os.environ.get("CONFORMANCE") == "all"
 """`make conformance`. Else each deployment is disturbed twice, without crash and faults and with both; few lines meet them."""

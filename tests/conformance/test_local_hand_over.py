@@ -2,11 +2,11 @@
 
 import pytest
 
+from executors.local.bench import LocalBench
 from rankcore.commands import PrepareReplica, QueryReplica
 from rankcore.events import ReplicaPrepared, ReplicaReady, ReplicaReported
 from rankcore.spec import config_id_of
 from rankcore.testing.conformance.contract import USER_CONFIG, Line, Seat
-from tests.conformance.local import LocalBench
 
 
 @pytest.fixture

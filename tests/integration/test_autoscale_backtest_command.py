@@ -45,7 +45,8 @@ def test_each_policy_has_its_misses_hours_events_and_moves(folder):
     assert few["slo_misses"] > many["slo_misses"] >= 0
     assert few["replica_hours"] < many["replica_hours"] == pytest.approx(6 * 299 / 3600, rel=0.01)
     assert few["scale_events"] > many["scale_events"] == 0
-    assert set(few["wait_s"]) == {"p50", "p95", "p99"}
+    assert few["wait_s"]["of"] == "all"
+    assert few["wait_s"]["n"] == 240
 
 
 def test_the_same_command_gives_the_same_bytes_and_says_how_to_run_it_again(folder):
@@ -61,6 +62,28 @@ def test_a_policy_runs_the_same_alone_and_beside_others(folder):
     beside = json.loads(run(*BOTH, "--json", "-").stdout)["policies"][0]
     alone = json.loads(run(*BOTH[:3], "--init-s", "5", "--json", "-").stdout)["policies"][0]
     assert alone == beside
+
+
+def test_a_trace_is_read_as_a_scenario_reads_it(folder):
+    header, *rows = TRACE.splitlines()
+    renamed = header.replace("TIMESTAMP", "when").replace("ContextTokens", "asked").replace("GeneratedTokens", "told")
+    (folder / "other.csv").write_text("\n".join((renamed, *reversed(rows))))
+    keys = ("columns={time: when, prompt: asked, output: told}", "where={told: {not: 20}}")
+    done = run("other.csv", *BOTH[1:], *(word for key in keys for word in ("--set", key)), "--json", "-")
+    assert done.exit_code == 0, done.stderr
+    plain = run(*BOTH, "--set", "where={GeneratedTokens: {not: 20}}", "--json", "-")
+    few = [json.loads(each.stdout)["policies"][0] for each in (done, plain)]
+    assert few[0]["requests"] == 205
+    assert {**few[0], "notes": []} == {**few[1], "notes": []}
+    assert done.stderr.splitlines() == [
+        "rankcore: note: other.csv: 204 of 205 rows out of order (most 238 s): sorted",
+        "rankcore: note: other.csv: where leaves out 35 of 240 rows",
+    ]
+    again = shlex.split(json.loads(done.stdout)["rerun"])
+    assert run(*again[2:], "--json", "-").stdout == done.stdout
+    refused = run(*BOTH, "--set", "sort=never")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert 'requests.trace.sort: expected true or refuse, found "never"' in refused.stderr
 
 
 CODE = """

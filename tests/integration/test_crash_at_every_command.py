@@ -11,12 +11,12 @@ import attrs
 import pytest
 
 from executors.local.checkpoint import read_record
-from executors.local.controller import Controller
 from executors.local.executor import LocalExecutor
 from executors.local.process import found
 from rankcore import DeploymentSpec, DeploymentStatus
 from rankcore.cluster import ApplicationSpec, EntrySpec
 from rankcore.cluster.events import ApplyRequested
+from tests.local_controller import local_controller as Controller
 
 PATIENCE_S = 120.0
 COMMANDS_MAX = 40

@@ -315,6 +315,18 @@ def zero_unavailable() -> list[str]:
     ]
 
 
+def how_many_replicas() -> list[str]:
+    (enough,) = deployments("how-many-replicas", "--set", "target_replicas=3").values()
+    (few,) = deployments("how-many-replicas", "--set", "target_replicas=2").values()
+    assert enough["requests"]["lost"] == few["requests"]["lost"] == enough["requests"]["unfinished"] == 0
+    assert enough["replica_crashes"] == 1
+    return [
+        f"is {enough['requests']['latency_s']['p99']:.1f} s in the first run",
+        f"with 2 it is {few['requests']['latency_s']['p99']:.1f} s",
+        f"{enough['requests']['retried']} are done again",
+    ]
+
+
 FACTS: dict[str, Callable[[], list[str]]] = {
     "node-failure-at-peak": node_failure_at_peak,
     "rolling-update": rolling_update,
@@ -333,6 +345,7 @@ FACTS: dict[str, Callable[[], list[str]]] = {
     "crash-loop": crash_loop,
     "make-before-break": make_before_break,
     "zero-unavailable": zero_unavailable,
+    "how-many-replicas": how_many_replicas,
 }
 SLOW = ("fault-trace-60-days", "spot-nodes", "residency-23-models")
 

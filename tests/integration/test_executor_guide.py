@@ -20,7 +20,7 @@ _, PRINTED, COMPLAINT = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    bench = "from tests.conformance.local import LocalBench as MyBench\n"
+    bench = "from executors.local.bench import LocalBench as MyBench\n"
     files = {"models.py": APPLICATION, "loop.py": LOOP, "test_mine.py": TESTS, "my_bench.py": bench}
     for name, text in files.items():
         (tmp_path / name).write_text(text, encoding="utf-8")

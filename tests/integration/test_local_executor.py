@@ -15,12 +15,12 @@ import pytest
 
 from executors.engine.loop import Driver
 from executors.local import LocalExecutor
-from executors.local.controller import Controller
 from executors.local.process import spawn
 from rankcore import DeploymentSpec, DeploymentStatus, ReplicaState, invariants
 from rankcore.codec import to_json
 from rankcore.commands import KillReplica, PublishRoutes, QueryReplica, StartReplica, StopReplica
 from rankcore.events import DeleteRequested, NodeChanged, ReplicaReported, ReplicaStartFailed, ReplicaUnhealthy, SpecChanged
+from tests.local_controller import local_controller as Controller
 
 PATIENCE_S = 300.0
 SHORT = {"health_check_period_s": 0.2, "health_check_timeout_s": 4.0, "repeat_period_s": 0.5, "start_backoff_s": 0.05}

@@ -13,15 +13,19 @@ from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from executors.cli.app import app
+from rankcore.events import ClockAdvanced
+from rankcore.frozen import EMPTY
 from rankcore.kernel import Violation
-from rankcore.residency import Phase, displacement, leaving, life, reach, step
+from rankcore.residency import Phase, displacement, leaving, life, placing, reach, step, turns
 from rankcore.residency.commands import LoadToGpu
 from rankcore.residency.levels import Level
 from rankcore.testing.explore import Allowance, explored
 from rankcore.testing.model_residency import SYSTEMS, ResidencySystem, make, root
+from rankcore.testing.model_residency.bounds import in_turns
 from rankcore.testing.model_residency.canonical import canonical
 from rankcore.testing.model_residency.memory import TakenMemory
 from rankcore.testing.model_residency.system import at_rest
+from rankcore.testing.model_residency.world import ResidencyWorldDraft
 from rankcore.testing.paths import BrokenPromiseError, as_test
 from tests.extent import WHOLE, at_most
 
@@ -44,6 +48,40 @@ def test_all_promises_hold_in_every_state_of_the_series():
 def test_the_beginning_of_each_system_holds(name: str):
     search = explored(ResidencySystem(SYSTEMS[name]), Allowance(states=200))
     assert (search.broken, search.complete) == (None, False)
+
+
+@pytest.mark.parametrize(
+    "bounds", [in_turns(3, 4, asks=3), in_turns(1, 3, 4, asks=3), in_turns(3, 4, asks=2, replacements=2)], ids=str
+)
+def test_whoever_is_first_in_line_is_hot_by_the_time_it_was_promised(bounds):
+    """Worlds of turns, smaller, to their end: no promise is late, or put off but by a successor, and all comes to rest."""
+    search = explored(ResidencySystem(bounds))
+    assert (search.broken, search.complete) == (None, True)
+
+
+def test_a_successor_whose_place_is_given_to_the_first_in_line_is_found(monkeypatch):
+    monkeypatch.setattr(placing, "_back", lambda *_: None)
+    search = explored(ResidencySystem(in_turns(3, 4, asks=2, replacements=1)))
+    assert search.broken is not None
+    assert {each.rule for each in search.broken.violations} == {"T12"}
+
+
+def test_promises_that_are_late_or_put_off_are_found_where_all_keep_to_the_estimates(monkeypatch):
+    monkeypatch.setattr(turns, "_loading_bytes", lambda *_: 0)
+    monkeypatch.setattr(turns, "_copy_s", lambda *_: -1.0)
+    search = explored(ResidencySystem(in_turns(3, 4, asks=2)))
+    assert search.broken is not None
+    assert {each.rule for each in search.broken.violations} == {"T13"}
+    test = {}
+    exec(as_test(search.system, search.broken), test)
+    with pytest.raises(BrokenPromiseError):
+        test["test_a_path_found_by_the_checker"]()
+
+
+def test_in_a_tick_one_load_goes_on_the_one_that_began_first():
+    world, _ = after(in_turns(1, 3), ("is wished", 0), ("is wished", 1), ("a tick passes", 0))
+    assert [each.replica_id for each in world.given] == ["m3#1"]
+    assert world.ticks == (0,)
 
 
 def after(bounds, *path):
@@ -120,10 +158,14 @@ def test_a_replica_that_stays_on_the_way_or_waits_without_need_is_found():
 
 def with_resident(state, resident):
     """For looking only: its index is that of before."""
+    return with_fields(state, replicas=state.replicas.set(resident.replica_id, resident))
+
+
+def with_fields(state, **fields):
+    """For looking only: its index is that of before."""
     changed = object.__new__(type(state))
     for field in attrs.fields(type(state)):
-        object.__setattr__(changed, field.name, getattr(state, field.name))
-    object.__setattr__(changed, "replicas", state.replicas.set(resident.replica_id, resident))
+        object.__setattr__(changed, field.name, fields.get(field.name, getattr(state, field.name)))
     return changed
 
 
@@ -146,10 +188,32 @@ def test_worlds_that_differ_only_in_numbers_of_commands_are_one():
     assert canonical(again) == canonical(stayed)
 
 
+def test_worlds_with_a_promise_are_one_whenever_it_was_made():
+    """The large one stays for 5 s, so the small one is first in line: now, or after as long a time."""
+    draft = ResidencyWorldDraft(root(TWO))
+    draft.tell(ClockAdvanced(at=100.0))
+    early, late = root(TWO), draft.close()
+    for move in (("is wished", 1), ("is done", 0), ("is wished", 0)):
+        (early, _), (late, _) = make(early, move), make(late, move)
+    assert early.state.head is not None
+    assert early.state.head != late.state.head
+    assert canonical(early) == canonical(late)
+    for change in ({"head": None}, {"head": replace(early.state.head, since=-1.0)}):
+        assert canonical(attrs.evolve(early, state=with_fields(early.state, **change))) != canonical(early)
+
+
+def test_loads_that_were_shared_count_while_somebody_who_shared_them_loads():
+    world, _ = after(TWO, ("is wished", 0))
+    (loading,) = world.state.replicas.values()
+    shared = [replace(world.state.nodes["n0"], shared_at=at) for at in (-2.0, -1.0, loading.since)]
+    past, older, now = (attrs.evolve(world, state=with_fields(world.state, nodes=EMPTY.set("n0", each))) for each in shared)
+    assert canonical(past) == canonical(older) != canonical(now)
+
+
 def test_the_command_says_how_many_states_there_are():
     done = CliRunner().invoke(app, ["check", "--residency", "--only", "residency-two", "--states", "300"])
     assert done.exit_code == 0
-    assert "T1 to T10 hold in every state" in " ".join(done.stdout.split())
+    assert "T1 to T10, T12 and T13 hold in every state" in " ".join(done.stdout.split())
     wrong = CliRunner().invoke(app, ["check", "--residency", "--only", "router-queue"])
     assert wrong.exit_code == 2
 

@@ -6,7 +6,8 @@ became of the requests it says what every iteration held, so that invariants can
 
 import attrs
 
-from executors.simulator.engines.batching import Answered, EngineRequest, Served, Troubles
+from executors.simulator.engines.gaps import class_of
+from executors.simulator.engines.replay import Answered, EngineRequest, Served, Troubles
 from executors.simulator.engines.spec import Engine
 
 
@@ -28,6 +29,7 @@ def serve_by_token(engine: Engine, requests: list[EngineRequest], troubles: Trou
     cached: dict[int, int] = {}  # in the batch, in the order of admission: tokens in the KV cache
     queue: list[int] = []
     todo = list(range(len(requests)))
+    newest: dict[int, int] = {}  # when each had its last token
     now = 0
 
     def size(who: int, tokens: int) -> int:
@@ -141,6 +143,10 @@ def serve_by_token(engine: Engine, requests: list[EngineRequest], troubles: Trou
             cached[who] += chunk
             if cached[who] == total(who):
                 answers[who].tokens += 1
+                if who in newest:
+                    number = class_of(now - newest[who])
+                    served.gaps[number] = served.gaps.get(number, 0) + 1
+                newest[who] = now
                 if answers[who].first_ps is None:
                     answers[who].first_ps = now
                 if answers[who].tokens == requests[who].output:

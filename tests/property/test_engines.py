@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from executors.simulator.engines.batching import EngineRequest, Hang, Troubles, serve
+from executors.simulator.engines.replay import EngineRequest, Hang, Troubles, serve
 from executors.simulator.engines.spec import Curve, Engine, StepTime
 from executors.simulator.fields import FieldProblem
 from tests.property.engine_oracle import serve_by_token

@@ -111,7 +111,7 @@ def test_of_many_nodes_alike_the_best_is_found(many, residents, size, gpus):
         spec = ModelSpec(model=f"m{number}", weight_bytes=weight_bytes, priority=priority, gpus=1, min_hot_s=1.0)
         state = feed(state, DeployRequested(wanted=(Wanted(spec=spec),), at=0.0))
         state = feed(state, ReplicaUsed(replica_id=f"m{number}#{number}", in_flight=in_flight, at=used_at))
-        if state.replicas[f"m{number}#{number}"].phase is Phase.WAITING:
+        if state.replicas[f"m{number}#{number}"].phase in (Phase.WAITING, Phase.RESERVING):
             state = feed(state, EvictRequested(model=spec.model, at=0.0))
     same_plan(state, ModelSpec(model="new", weight_bytes=size * gpus, gpus=gpus, priority=1))
 

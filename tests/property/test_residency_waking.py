@@ -33,7 +33,8 @@ def every_one_is_tried(ledger):
         turns = []
         for model in ledger.roster.waiting:
             waiting = ledger.records(model, Group.WAITING)
-            turns.append((-ledger.models[model].priority, waiting[0].since, model, waiting))
+            aged = int((ledger.clock - waiting[0].since) // ledger.policy.aging_s)
+            turns.append((-ledger.models[model].priority - aged, waiting[0].since, model, waiting))
         for _, _, model, waiting in sorted(turns):
             failed = set()
             for record in waiting:

@@ -123,15 +123,30 @@ def test_nobody_is_loaded_over_whom_another_has_left_if_nobody_waits_any_more() 
     assert loads(cluster) == ["a/x@1#1.0"]
 
 
-def test_who_waits_for_the_turn_of_another_is_told_behind_whom_once_that_has_to_leave() -> None:
+def test_who_is_first_in_line_has_a_place_and_is_told_behind_whom_while_that_has_its_turn() -> None:
+    """A reservation is a place (T12): those who call are not told that it waits for one."""
     cluster = cold(entry("a/x", 1, residency=ResidencySpec(weight_bytes=4, min_hot_s=2.0)), entry("b/x", 0, residency=LARGE))
     cluster.call("b/x", 1)
-    assert shown(cluster, "b/x") == [Standing.QUEUED]
+    told = [each.availability for each in cluster.done if isinstance(each, PublishAvailability) and each.deployment == "b/x"]
+    assert [(each.standing, each.behind) for each in told] == [(Standing.PROVISIONING, ("a/x",))]
+    assert cluster.phases()["a/x@1#1.0"] == "SERVING"
     cluster.moves_end = False
     cluster.wait(2.5)
     assert cluster.phases() == {"a/x@1#1.0": "LEAVING", "b/x@1#1.1": "RESERVING"}
     told = [each.availability for each in cluster.done if isinstance(each, PublishAvailability) and each.deployment == "b/x"]
     assert (told[-1].standing, told[-1].behind) == (Standing.PROVISIONING, ("a/x",))
+
+
+def test_who_is_the_next_in_line_is_told_so_as_soon_as_the_first_is_loaded() -> None:
+    patient = ResidencySpec(weight_bytes=6, min_hot_s=2.0, wait_for_room_s=600.0)
+    cluster = cold(*[entry(each, 0, residency=patient) for each in ("a/x", "b/x", "c/x")])
+    for each in ("a/x", "b/x", "c/x"):
+        cluster.call(each, 1)
+    assert shown(cluster, "c/x") == [Standing.QUEUED]
+    cluster.wait(2.5)
+    assert shown(cluster, "b/x")[-1] is Standing.READY
+    told = [each.availability for each in cluster.done if isinstance(each, PublishAvailability) and each.deployment == "c/x"]
+    assert (told[-1].standing, told[-1].behind) == (Standing.PROVISIONING, ("b/x",))
 
 
 def test_without_a_place_for_long_those_who_wait_are_told_and_it_is_tried_again_later() -> None:

@@ -115,7 +115,7 @@ def test_a_node_that_could_hold_it_ends_the_refusal_in_the_step_in_which_it_join
     assert standings(cluster)[-2:] == [Standing.UNAVAILABLE, Standing.QUEUED]
     assert standings(cluster, "b/x")[-1] is Standing.READY, "it was to be HOT all the while"
     cluster.call("a/x", 1)
-    assert standings(cluster)[-1] is Standing.QUEUED, "b/x is there, and has not been HOT for its time"
+    assert standings(cluster)[-1] is Standing.PROVISIONING, "b/x is there for its minimum time, and a/x is first in line"
 
 
 def test_one_of_several_equal_nodes_is_no_loss_to_what_fits_on_none() -> None:

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from rankcore.testing.conformance.contract import Line, NotTriedError, Seat
+from rankcore.testing.conformance.contract import Line, Seat
 from rankcore.testing.conformance.executor_lines import a_replica_that_takes_no_requests_is_told_and_lives_on
+from rankcore.testing.conformance.running import NotTriedError
 
 
 def test_a_bench_whose_replicas_cannot_tell_is_not_asked() -> None:

@@ -6,11 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from executors.simulator.load import traces
 from executors.simulator.load.csvfile import LINE_MAX_BYTES, TraceError, read_cells
-from executors.simulator.load.traces import RateColumns, read_rates, read_trace, read_values
+from executors.simulator.load.table import Counts, Reading, Table, read_table
+from executors.simulator.load.traces import RateColumns, read_rates, read_values
 
 HEADER = b"t,a,b\n"
+
+
+def read_trace(path: Path, time: str, tokens: tuple[str, ...], **options) -> Table:
+    return read_table(path, Reading(time=time, **options), {name: (name, Counts()) for name in tokens})
 
 
 def error_of(tmp_path, content: bytes) -> str:
@@ -102,8 +106,11 @@ def test_a_line_or_a_cell_without_end_costs_no_memory(tmp_path, content):
     assert peak < 5_000_000
 
 
-def test_a_trace_with_too_many_requests_is_refused_where_they_get_too_many(tmp_path, monkeypatch):
-    monkeypatch.setattr(traces, "REQUESTS_MAX", 3)
+def test_a_trace_with_too_many_requests_is_refused_where_they_get_too_many(tmp_path):
+    def read_trace(path, time, tokens, limit=None):
+        reading = Reading(time=time, limit=limit, rows_max=3, hint="; limit: takes the first ones only")
+        return read_table(path, reading, {name: (name, Counts()) for name in tokens})
+
     path = tmp_path / "x.csv"
     path.write_bytes(HEADER + b"1,1,1\n" * 4 + b"this line is never read")
     with pytest.raises(TraceError, match=r"x.csv: expected at most 3 requests, found more; limit: takes the first"):
@@ -121,7 +128,7 @@ def test_a_trace_counts_from_its_first_request_and_can_be_sped_up(tmp_path):
     path.write_bytes(b"t,a,b\n2023-11-16 18:15:46.6805900, 1 ,10\n2023-11-16 18:15:50.6805900,2,20\n")
     rows = read_trace(path, "t", ("b", "a"), speedup=2.0)
     assert list(rows.after_s) == [0.0, 2.0]
-    assert [list(each) for each in rows.tokens] == [[10, 20], [1, 2]]
+    assert {name: list(each) for name, each in rows.cells.items()} == {"b": [10, 20], "a": [1, 2]}
     assert list(read_trace(path, "t", ()).after_s) == [0.0, 4.0]
 
 
@@ -131,7 +138,7 @@ RATES = b"model,start,rate,cv\nx,0,1,1\ny,0,5,1\nx,600,2,0.5\ny,600,5,1\nx,1800,
 def rates(tmp_path, content: bytes = RATES, window_s: float | None = None, cv: str | None = "cv", **where: str):
     path = tmp_path / "rates.csv"
     path.write_bytes(content)
-    return read_rates(path, RateColumns(start="start", rate="rate", cv=cv, where=where), window_s, 1.0)
+    return read_rates(path, Reading(time="start", where=where), RateColumns(rate="rate", cv=cv), window_s, 1.0)[0]
 
 
 def test_rates_are_those_of_the_chosen_rows_and_windows_last_as_long_as_the_shortest_step(tmp_path):
@@ -148,14 +155,18 @@ def test_rates_are_those_of_the_chosen_rows_and_windows_last_as_long_as_the_shor
 @pytest.mark.parametrize(
     ("content", "where", "problem"),
     [
-        (RATES, {}, "rates.csv:3: start: expected times that ascend, found 0 after 0; where: {column: text} chooses rows"),
+        (
+            RATES,
+            {},
+            "rates.csv:3: start: expected each time once, found that of line 2 again; where: {column: text} chooses rows",
+        ),
         (RATES, {"model": "z"}, 'rates.csv: expected at least one window with model = "z", found none'),
         (RATES, {"modell": "z"}, 'rates.csv:1: expected a column "modell", found no such column'),
         (b"start,rate,cv\n0,1,1\n", {}, "rates.csv: expected two windows or more, or window_s, found one window"),
         (b"start,rate,cv\n0,-1,1\n", {}, 'rates.csv:2: rate: expected a number from 0 to 1e+12, found "-1"'),
         (b"start,rate,cv\n0,inf,1\n", {}, 'rates.csv:2: rate: expected a number from 0 to 1e+12, found "inf"'),
         (b"start,rate,cv\n0,1,0\n", {}, 'rates.csv:2: cv: expected a number from 0.01 to 100, found "0"'),
-        (b"start,rate,cv\nnan,1,1\n", {}, 'rates.csv:2: start: expected a number from 0 to 1e+12, found "nan"'),
+        (b"start,rate,cv\nnan,1,1\n", {}, 'rates.csv:2: start: expected seconds, or YYYY-MM-DD hh:mm:ss, found "nan"'),
     ],
 )
 def test_rates_that_cannot_be_used_are_refused(tmp_path, content, where, problem):

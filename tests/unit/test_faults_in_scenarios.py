@@ -126,9 +126,12 @@ def test_a_plain_number_is_the_mean_of_an_exponential_time_between_failures():
         ("fault_trace: {file: a.csv, map: any}\n", "fault_trace.map: expected one of sample, first, by_name, slots"),
         (
             "fault_trace: {file: a.csv, cluster_size: 9, time_unit: weeks}\n",
-            "fault_trace.time_unit: expected one of days, hours",
+            "fault_trace.time_unit: expected one of seconds, milliseconds",
         ),
-        ("fault_trace: {file: a.csv, cluster_size: 9, begin: 5, end: 5}\n", "fault_trace.end: expected a number above begin"),
+        (
+            "fault_trace: {file: a.csv, cluster_size: 9, begin: 5, end: 5}\n",
+            "fault_trace.end: expected a time after begin, which is 5",
+        ),
         ("fault_trace: {file: a.csv}\n", "fault_trace.cluster_size: expected an integer: of how many nodes is a.csv?"),
         (
             "fault_trace: {file: a.csv, map: slots, cluster_size: 9}\n",

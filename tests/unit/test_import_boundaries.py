@@ -96,7 +96,7 @@ def test_nothing_that_runs_imports_what_draws_the_life_cycles():
         "import rankcore\n"
         "state = rankcore.deploy(rankcore.DeploymentSpec(name='llm', target_replicas=2, version='1')).state\n"
         "state = rankcore.step(state, rankcore.events.ReplicaDied(replica_id='llm#1.0', reason='', at=1.0)).state\n"
-        "import executors.local.executor, executors.local.controller, executors.local.replica\n"
+        "import executors.local.executor, executors.controller, executors.local.replica\n"
         "import executors.ray_gpu.executor, executors.ray_gpu.controller, executors.ray_gpu.replica\n"
     )
     assert {"rankcore.lifecycle", "executors.local.executor", "executors.ray_gpu.controller"} <= modules

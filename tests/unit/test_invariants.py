@@ -303,7 +303,7 @@ DERIVED: dict[str, Callable[[Any], Any]] = {
     "available": lambda number: number + 1,
     "taken": lambda counts: counts.add(999),
     "node_ranks": lambda counts: counts.add(999),
-    "nodes_used": lambda nodes: nodes.add((999, 0, "node-999")),
+    "nodes_by_staying": lambda nodes: nodes.add((999, 0, "node-999")),
     "vacant": lambda ranks: ranks.add(999),
     "unstarted": lambda ranks: ranks.add(999),
     "running": lambda ranks: ranks.add(999),

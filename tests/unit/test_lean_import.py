@@ -36,6 +36,37 @@ def test_a_replica_on_ray_brings_its_half_of_the_contract_and_nothing_that_decid
     assert loaded("import executors.ray_gpu.replica", "rankcore", "immutables", "torch") == sorted(values + half)
 
 
+ONLY_WHERE_WANTED = (
+    "executors.ray_gpu.building",
+    "executors.ray_gpu.connection",
+    "executors.ray_gpu.deploying",
+    "executors.ray_gpu.grpc_proxy.server",
+    "executors.ray_gpu.http.proxy_app",
+    "executors.ray_gpu.proxies.proxy",
+    "executors.ray_gpu.requests.handle",
+    "executors.ray_gpu.requests.router",
+    "executors.ray_gpu.rest",
+    "executors.simulator",
+    "executors.torch_weights",
+    "rankcore.routing.router",
+    *("grpc_health", "opentelemetry", "ray.autoscaler", "rich", "starlette", "torch", "typer", "uvicorn", "yaml"),
+)
+"""Of callers, proxies and tools: a controller that is started anew would have to load them before it knows its ranks."""
+CONTROLLER_MODULES_MAX = 300
+
+
+def test_a_controller_on_ray_starts_with_what_it_decides_with_and_nothing_of_those_who_ask_it():
+    pytest.importorskip("ray")
+    code = (
+        "import ray, sys; before = set(sys.modules); import executors.ray_gpu.controller; "
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert [name for name in found if name.startswith(ONLY_WHERE_WANTED)] == []
+    ours = [name for name in found if name.partition(".")[0] in ("rankcore", "executors")]
+    assert len(ours) <= CONTROLLER_MODULES_MAX
+
+
 def test_the_half_of_a_worker_needs_the_values_alone():
     half = [f"rankcore.replica{part}" for part in ("", ".beliefs", ".replica", ".worker")]
     assert loaded("import rankcore.replica.worker", "rankcore", "immutables", "attrs", "ray") == sorted(

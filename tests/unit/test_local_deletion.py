@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
+from executors.controller import undisturbed
 from executors.local.answers import Answers
-from executors.local.controller import undisturbed
 
 
 @pytest.mark.parametrize(("interrupts", "expected"), [("heard", "SIGINT"), ("ignored", "SIGTERM")])

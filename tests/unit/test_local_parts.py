@@ -17,15 +17,15 @@ import pytest
 from typer.testing import CliRunner
 
 from executors.cli.app import app as command_line
+from executors.controller import read_status
 from executors.engine.backend import ClusterBackend
 from executors.engine.clusters import CLUSTER, ClusterRecovered
 from executors.engine.journal import JournalWriter
 from executors.engine.loop import Loop
-from executors.engine.store import FencedJournal, FileStore
+from executors.engine.store import FencedJournal, TextStore
 from executors.local import LocalExecutor
 from executors.local.answers import Answers
 from executors.local.checkpoint import RECORD, read_record
-from executors.local.controller import Controller, read_status
 from executors.local.door import Door
 from executors.local.fence import Fence, FenceError, ReplacedError
 from executors.local.folders import folder_of, is_locked, lock
@@ -44,6 +44,7 @@ from rankcore.commands import KillReplica, StartReplica
 from rankcore.errors import RankcoreError
 from rankcore.events import ReplicaPending, ReplicaPlaced, ReplicaReady, ReplicaStartFailed, ReplicaStopped
 from rankcore.values import age_key
+from tests.local_controller import local_controller as Controller
 
 PATIENCE_S = 60.0
 
@@ -312,7 +313,9 @@ def test_the_record_is_on_the_disk_before_the_commands_of_its_step_are_carried_o
             return None
 
     upheld = Fence(tmp_path, 1).upheld
-    backend = ClusterBackend(FileStore(tmp_path / RECORD, upheld), lambda _: Executor(), lambda: 0.0)
+    backend = ClusterBackend(
+        TextStore(lambda text: write_whole(tmp_path / RECORD, text, upheld())), lambda _: Executor(), lambda: 0.0
+    )
     loop = Loop.begun(CLUSTER, backend, ClusterRecovered(), journal=FencedJournal(None, upheld))
 
     def deployment_now():
@@ -383,6 +386,16 @@ def test_a_record_of_another_deployment_is_left_as_it_is(tmp_path):
     assert (tmp_path / RECORD).read_bytes() == record
 
 
+def test_replicas_of_one_executor_are_not_gone_on_with_by_another(tmp_path):
+    spec = DeploymentSpec(name="a/m", target_replicas=0)
+    Controller(tmp_path, "models:app", spec, name="slurm").leave()
+    with pytest.raises(PlaceError, match="a/m is of executor 'slurm', whose replicas may live, found --executor local"):
+        Controller(tmp_path, "models:app", spec)
+    assert not is_locked(tmp_path)
+    Controller(tmp_path, "models:app", spec, name="slurm").stop(PATIENCE_S)
+    Controller(tmp_path, "models:app", spec).stop(PATIENCE_S)
+
+
 def test_a_replaced_controller_takes_no_step_and_writes_nothing(tmp_path):
     controller = Controller(
         tmp_path,
@@ -405,7 +418,7 @@ def test_nothing_follows_from_a_step_that_a_full_disk_does_not_take(tmp_path, mo
     controller = Controller(tmp_path, "models:app", DeploymentSpec(name="a/m", target_replicas=0))
     record = (tmp_path / "record.json").read_bytes()
     with monkeypatch.context() as full:
-        full.setattr("executors.engine.store.write_whole", refuse)
+        full.setattr("executors.local.folder_fence.write_whole", refuse)
         with pytest.raises(TimeoutError):
             controller.stop(0.05)
         assert "No space left on device" in controller.status().deployments["a/m"].message
@@ -534,7 +547,7 @@ def test_who_waits_for_a_node_that_is_open_is_started_once_one_is(tmp_path):
 
 
 def test_a_status_that_cannot_be_written_stops_nobody(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("executors.local.controller.write_whole", refuse)
+    monkeypatch.setattr("executors.controller.write_whole", refuse)
     controller = Controller(tmp_path, "models:app", DeploymentSpec(name="a/m", target_replicas=0))
     assert controller.entry.ranks.status is DeploymentStatus.HEALTHY
     assert f"{tmp_path / 'status.json'}" in caplog.text

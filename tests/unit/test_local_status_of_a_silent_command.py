@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
-from executors.cli.status_local import status_locally
+from executors.cli.verbs import status_here
 from executors.local import api
 from executors.ray_gpu.errors import NoAnswerError
 from executors.ray_gpu.overview import Status
@@ -30,12 +30,12 @@ def test_a_status_that_was_written_down_is_not_taken_for_an_answer(tmp_path, mon
     monkeypatch.setattr(api, "namespace_folder", lambda _: tmp_path)
     monkeypatch.setattr(api, "is_locked", lambda _: locked)
     monkeypatch.setattr(api, "_asked", asked)
-    status_locally("n", as_json=False)
+    status_here("n", as_json=False)
     printed = capsys.readouterr()
     assert "namespace n" in printed.out
     assert printed.err == ""
     assert (said in printed.out, "does not answer" in printed.out) == (True, said.endswith("answer"))
-    status_locally("n", as_json=True)
+    status_here("n", as_json=True)
     printed = capsys.readouterr()
     assert json.loads(printed.out)["controller_pid"] == 7
     assert (said in printed.err, printed.err == "") == (True, not said)

@@ -165,7 +165,7 @@ def test_what_waits_is_listed_and_ended_wherever_it_waits_and_what_it_asked_for_
         other = second.call("default/other")
         stands(controller, Standing.PROVISIONING, behind=("chat/M",))
         for process in (first, second):
-            await until(lambda process=process: process.router()._status is not None)
+            await until(lambda process=process: process.router()._standing.status is not None)
 
         async def inquire(*which):
             found = await controller.inquire_waiting((M,), *which)
@@ -421,7 +421,7 @@ def test_statuses_of_a_call_that_is_not_sent_yet_are_those_of_its_router_later(a
         router = Router("test", M, "here", asyncio.get_running_loop())
         call = Call("__call__")
         statuses = DeploymentResponse(call).statuses()
-        router._status = ((1, 1), CallStatus("QUEUED"))
+        router._standing.status = ((1, 1), CallStatus("QUEUED"))
         router.submit_here(call)
         assert str(await anext(statuses)) == "QUEUED"
         call.cancel()

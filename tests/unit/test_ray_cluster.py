@@ -22,6 +22,7 @@ from executors.ray_gpu import controller as controllers
 from executors.ray_gpu import ray_deployment as deployments
 from executors.ray_gpu import routing_table
 from executors.ray_gpu.checkpoint import Found
+from executors.ray_gpu.control import callers, doors
 from executors.ray_gpu.controller import Controller
 from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError, UnavailableError, UnknownNameError
 from executors.ray_gpu.http.options import HttpOptions
@@ -457,7 +458,8 @@ def test_a_controller_that_runs_can_be_restarted_with_the_code_of_now():
 
 def test_nobody_who_waits_does_so_without_end(monkeypatch):
     """A caller that dies, or that no longer waits, leaves its question behind: ten thousand of them were all that fits."""
-    monkeypatch.setattr(controllers, "LONG_POLL_S", 0.05)
+    for module in (controllers, callers, doors):
+        monkeypatch.setattr(module, "LONG_POLL_S", 0.05)
 
     async def scenario():
         controller = await a_controller()

@@ -15,6 +15,7 @@ from executors.ray_gpu import controller as controllers
 from executors.ray_gpu import cordons, waiting_line
 from executors.ray_gpu import ray_deployment as deployments
 from executors.ray_gpu.checkpoint import Found
+from executors.ray_gpu.control import of_nodes
 from executors.ray_gpu.errors import InvalidCallError, InvalidDeploymentError, UnknownNameError
 from executors.ray_gpu.executor import RayExecutor
 from executors.ray_gpu.process import Process
@@ -48,7 +49,8 @@ def cluster(monkeypatch):
     found = SimpleNamespace(alive={"n": node("n"), "other": node("other", "10.0.0.2")}, draining={})
     monkeypatch.setattr(cordons, "PERIOD_S", 0.001)
     monkeypatch.setattr(cordons, "live_nodes", lambda: dict(found.alive))
-    monkeypatch.setattr(controllers, "live_nodes", lambda: dict(found.alive))
+    for module in (controllers, of_nodes):
+        monkeypatch.setattr(module, "live_nodes", lambda: dict(found.alive))
     monkeypatch.setattr(cordons, "draining_nodes", lambda: dict(found.draining))
     return found
 

@@ -466,6 +466,17 @@ def test_a_handle_says_whose_it_calls_and_is_rebuilt_from_what_older_ones_were_p
     assert repr(pickle.loads(pickle.dumps(handle.predict))) == "DeploymentHandle('app/Model', method='predict')"
 
 
+def test_the_handle_of_a_method_is_made_once_and_is_no_part_of_what_travels():
+    from executors.ray_gpu.requests.handle import DeploymentHandle
+
+    handle, fresh = DeploymentHandle("app/Model"), DeploymentHandle("app/Model")
+    assert handle.predict is handle.predict
+    assert handle.predict is not handle.options(method_name="predict")
+    assert pickle.dumps(handle) == pickle.dumps(fresh)
+    with pytest.raises(AttributeError, match="_private"):
+        _ = handle._private
+
+
 def test_run_takes_applications_only():
     with pytest.raises(InvalidDeploymentError, match=r"run\(\) takes what bind\(\) returns"):
         ray_gpu.run(3)

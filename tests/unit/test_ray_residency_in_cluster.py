@@ -12,6 +12,7 @@ from executors.ray_gpu import cluster as clusters
 from executors.ray_gpu import controller as controllers
 from executors.ray_gpu import node_news
 from executors.ray_gpu.checkpoint import Found
+from executors.ray_gpu.control import callers
 from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError, UnknownNameError
 from executors.ray_gpu.worker import node_memory, worker_process, workers
 from executors.ray_gpu.worker.node_memory import MemoryOffer
@@ -176,7 +177,7 @@ async def test_a_controller_that_comes_back_finds_what_is_hot_and_who_calls_neve
     worker.may_report.clear()
     following = await a_controller(*found, epoch=2, codes=codes)
     assert following._cluster.is_recovering(M)
-    monkeypatch.setattr(controllers, "LONG_POLL_S", 0.0)
+    monkeypatch.setattr(callers, "LONG_POLL_S", 0.0)
     assert await following.routes(M, (1, 5)) == ((1, 5), None), "they go on with the routes that they have"
     worker.may_report.set()
     await until(lambda: M in following._cluster.deployments and routed(following) == ["default/m#1.0"])

@@ -4,6 +4,7 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
+from ray.autoscaler.v2 import sdk
 from ray.core.generated.autoscaler_pb2 import ResourceRequest
 from ray.core.generated.common_pb2 import (
     LABEL_OPERATOR_IN,
@@ -106,7 +107,7 @@ def test_what_ray_counts_is_compared_in_its_own_parts(monkeypatch):
 def seen(monkeypatch, requests):
     """How many of each shape wait, where Ray says that two of each of these do."""
     state = SimpleNamespace(pending_resource_requests=[SimpleNamespace(request=each, count=2) for each in requests])
-    monkeypatch.setattr(waiting_line, "get_cluster_resource_state", lambda gcs: state)
+    monkeypatch.setattr(sdk, "get_cluster_resource_state", lambda gcs: state)
     monkeypatch.setattr(waiting_line, "live_nodes", dict)
     monkeypatch.setattr(waiting_line.ray._private.worker, "global_worker", SimpleNamespace(gcs_client=None))
     nodes, queued = see()

@@ -33,7 +33,7 @@ def test_several_may_have_to_move_the_largest_first():
 def test_nobody_dedicated_or_too_young_is_moved():
     for keeps in ({"dedicated": True}, {"min_hot_s": 60.0}):
         cluster = Cluster((80,)).deploy(model("a", 30, **keeps)).settle().join("n2", 30).deploy(model("x", 60))
-        proposal = propose_defragmentation(cluster.state)
+        proposal = propose_defragmentation(cluster.state, "x")
         assert (proposal.model, proposal.node_id, proposal.moves) == ("x", None, ())
         assert proposal.because == "no moves to free room would let it fit"
 

@@ -45,7 +45,7 @@ def test_a_dedicated_replica_is_never_displaced():
 
 def test_a_replica_is_not_displaced_before_its_minimum_time():
     cluster = full(model("young", 50, min_hot_s=60.0)).deploy(model("m", 60))
-    assert cluster.where("m#1")[1] == "waiting"
+    assert cluster.where("m#1")[1] == "reserving"
     assert cluster.woken_at() == [60.0]
     cluster.wait(59.0)
     assert displaced(cluster) == []
@@ -109,10 +109,10 @@ def test_all_choices_of_gpus_are_weighed():
     assert displaced(cluster.deploy(model("m", 40, gpus=2))) == ["b#1", "c#2"]
 
 
-def test_what_is_leaving_already_is_not_counted_on():
+def test_nobody_is_displaced_beside_one_that_leaves_already():
     cluster = full(model("a", 50), model("b", 30)).evict(model="a").deploy(model("m", 50))
     assert displaced(cluster) == []
-    assert cluster.where("m#2")[1] == "waiting"
+    assert cluster.where("m#2")[1] == "reserving"
     cluster.answer()
     assert cluster.where("m#2")[1] == "loading"
 
@@ -240,7 +240,7 @@ def test_a_copy_on_its_way_in_is_not_dropped():
 
 def test_who_waits_longest_displaces_once_somebody_serves():
     cluster = Cluster((80,)).deploy(model("a", 50)).deploy(model("m", 60))
-    assert cluster.where("m#1")[1] == "waiting"
+    assert cluster.where("m#1")[1] == "reserving"
     cluster.answer()
     assert displaced(cluster) == ["a#0"]
 
@@ -300,7 +300,7 @@ def test_a_search_over_choices_of_gpus_that_was_cut_short_says_so(monkeypatch):
 def test_a_node_that_could_not_hold_it_empty_is_passed_over_where_two_become_possible_at_once():
     young = [model("a", 35, min_hot_s=60.0), model("b", 75, min_hot_s=60.0)]
     cluster = full(*young, nodes=((40,), (80,))).deploy(model("d", 60))
-    assert cluster.where("d#2")[1] == "waiting"
+    assert cluster.where("d#2")[1] == "reserving"
     assert displaced(cluster.wait(60.0)) == ["b#1"]
 
 

@@ -9,8 +9,10 @@ from msgspec.structs import replace
 from rankcore.events import ClockAdvanced
 from rankcore.residency import Level, Phase, ResidencyNoteKind, residency_step
 from rankcore.residency.commands import LoadToGpu, UnloadFromGpu
-from rankcore.residency.events import DeployRequested, EvictRequested, LoadFailed, NodeLost
+from rankcore.residency.events import DeployRequested, EvictRequested, LoadFailed, NodeLost, OffloadFinished
 from rankcore.residency.invariants import check, check_step
+from rankcore.residency.invariants.line import check_promise, check_successor, overdue
+from rankcore.residency.notes import ResidencyNote
 from rankcore.residency.spec import Wanted
 from rankcore.residency.state import Gpu
 from tests.residents import Cluster, model
@@ -329,3 +331,81 @@ def test_a_load_that_comes_too_early_or_belongs_to_no_record_is_seen():
     )
     assert case.rules(commands=(*case.step.commands, load)) == {"pure", "T9"}
     assert case.rules(commands=(*case.step.commands, replace(load, move=move))) == {"pure", "T9"}
+
+
+def in_line():
+    """A serves, and m is first in line for its place."""
+    cluster = Cluster((80,), turn_factor=0.5).deploy(model("a", 50, min_hot_s=60.0)).settle()
+    return cluster.deploy(model("m", 60))
+
+
+def test_who_is_first_in_line_without_a_place_is_seen():
+    state = in_line().state
+    assert rules(state) == set()
+    lost = broken(state, head=replace(state.head, replica_id="a#0"))
+    assert "a#0 is first in line, and has no place" in [violation.detail for violation in check(lost)]
+
+
+def test_a_place_that_is_too_small_even_when_all_that_it_counts_on_are_gone_is_seen():
+    state = in_line().state
+    lacking = broken(state, replicas=state.replicas.set("m#1", replace(state.replicas["m#1"], waits_for=())))
+    assert "m#1 needs 60 of GPU 0, of 80, and 50 stay" in [violation.detail for violation in check(lacking)]
+
+
+def test_somebody_who_could_be_first_in_line_and_is_not_is_seen():
+    state = in_line().state
+    waiting = replace(
+        state.replicas["m#1"],
+        phase=Phase.WAITING,
+        node_id=None,
+        gpus=(),
+        gpu_bytes=(),
+        need_bytes=(),
+        waits_for=(),
+        due_at=None,
+    )
+    nodes = state.nodes.set(
+        "n1", replace(state.nodes["n1"], gpus=tuple(replace(gpu, free_bytes=30) for gpu in state.nodes["n1"].gpus))
+    )
+    open_place = type(state)(
+        policy=state.policy,
+        nodes=nodes,
+        replicas=state.replicas.set("m#1", waiting),
+        models=state.models,
+        asked=state.asked,
+        clock=state.clock,
+        serial=state.serial,
+        moves=state.moves,
+        requests=state.requests,
+    )
+    details = [violation.detail for violation in check(open_place)]
+    assert "m#1 waits, could have a place, and nobody is first in line" in details
+
+
+def test_a_promise_that_is_put_off_without_a_word_is_seen():
+    before = in_line().state
+    record = before.replicas["m#1"]
+    for change in ({"due_at": record.due_at + 1.0}, {"due_at": None, "phase": Phase.WAITING}):
+        after = broken(before, replicas=before.replicas.set("m#1", replace(record, **change)))
+        assert [each.rule for each in check_promise(before, after, ())] == ["T13"]
+        said = ResidencyNote(kind=ResidencyNoteKind.SLIPPED, rule="T13", replica_id="m#1", because="it says so")
+        assert list(check_promise(before, after, (said,))) == []
+
+
+def test_a_successor_of_a_successor_that_goes_ahead_of_the_first_in_line_is_seen():
+    cluster = in_line().evict(replica_id="a#0", keep="COLD")
+    cluster.answer(heir=model("a", 50)).evict(replica_id="a#2", keep="COLD")
+    before, offload = cluster.state, cluster.pending[-1]
+    event = OffloadFinished(replica_id="a#2", move=offload.move, heir=model("a", 50), at=cluster.now)
+    assert list(check_successor(before, event, residency_step(before, event).state)) == []
+    forgotten = broken(before, head=replace(before.head, heirs=()))
+    after = residency_step(forgotten, event).state
+    found = list(check_successor(before, event, after))
+    assert [each.detail for each in found] == ["a#3 goes ahead of m#1, as a#2 has"]
+
+
+def test_who_is_late_is_seen_where_all_keep_to_the_estimates():
+    state = in_line().state
+    assert list(overdue(state)) == []
+    late = broken(state, clock=state.replicas["m#1"].due_at + 1.0)
+    assert [each.rule for each in overdue(late)] == ["T13"]

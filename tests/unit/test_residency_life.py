@@ -334,7 +334,7 @@ def test_the_wanted_one_that_lost_its_claim_waits_with_its_reason():
 
 def test_wanted_again_while_it_leaves_it_comes_back_from_its_copy():
     cluster = serving(model("m", 50), cpu=50).evict(model="m").wait(1.0).deploy(model("m", 50))
-    assert cluster.where("m#1")[1] == "waiting"
+    assert cluster.where("m#1")[1] == "reserving"
     cluster.wait(1.0).answer()
     assert cluster.sent() == [("LoadToGpu", "m#0")]
     assert cluster.commands[-1].source == "WARM"

@@ -257,7 +257,7 @@ def test_those_that_wait_are_tried_by_priority_then_by_age():
     assert cluster.where("first#2")[0] == "HOT"
     cluster.join("n2", 50)
     assert cluster.where("old#0")[1] == "loading"
-    assert cluster.where("young#1")[1] == "waiting"
+    assert cluster.where("young#1")[1] == "reserving"
 
 
 def test_a_smaller_one_goes_in_where_a_larger_one_waits():

@@ -17,6 +17,7 @@ from executors.cli.app import app
 from executors.ray_gpu import changing, connection, cordons, deploying, inspecting, instance
 from executors.ray_gpu import controller as controllers
 from executors.ray_gpu import ray_deployment as deployments
+from executors.ray_gpu.control import of_nodes
 from executors.ray_gpu.world import NodeInfo
 from rankcore import DeploymentSpec
 from rankcore.commands import InitializeReplica, KillReplica, ReconfigureReplica, StartReplica, StopReplica
@@ -79,7 +80,7 @@ def type_in(monkeypatch):
     without_actors(monkeypatch)
     monkeypatch.setattr(deployments, "RayExecutor", Obeying)
     alive = {node_id: NodeInfo(node_id, address, {"CPU": 9.0}, {"CPU": 9.0}) for node_id, address in NODES.items()}
-    for module in (cordons, controllers):
+    for module in (cordons, controllers, of_nodes):
         monkeypatch.setattr(module, "live_nodes", lambda: dict(alive))
     monkeypatch.setattr(cordons, "draining_nodes", dict)
     monkeypatch.setenv("COLUMNS", "200")

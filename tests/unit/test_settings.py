@@ -87,7 +87,13 @@ def test_a_variation_is_split_at_commas_that_stand_outside_of_brackets_and_quote
     assert {setting.key for setting in found} == {"init_s"}
 
 
-@pytest.mark.parametrize("text", ["a", "a=", "=1,2", "a=1,,2", "a=1,1"])
+def test_a_variation_may_have_ranges():
+    found = parse_variation("--vary", "a=1..3,8, 0.1..0.4:0.1,-9..-6:3")
+    assert [setting.text for setting in found] == ["1", "2", "3", "8", "0.1", "0.2", "0.3", "0.4", "-9", "-6"]
+    assert [setting.text for setting in parse_variation("--vary", "a='1..3'")] == ["'1..3'"]
+
+
+@pytest.mark.parametrize("text", ["a", "a=", "=1,2", "a=1,,2", "a=1,1", "a=3..1", "a=1..3:0", "a=1..3,2", "a=1..10001"])
 def test_a_variation_that_is_none_is_told(text):
     with pytest.raises(ScenarioError, match="--vary: expected"):
         parse_variation("--vary", text)

@@ -12,7 +12,7 @@ from executors.simulator.cluster.nodes import SimulatedNode
 from executors.simulator.deployment import DeploymentWorld
 from executors.simulator.load.arrivals import Arrivals
 from executors.simulator.load.requests import RequestQueue
-from executors.simulator.record.figures import Percentiles
+from executors.simulator.record.percentiles import percentiles_of_finished
 from executors.simulator.record.timeline import Gap, Phase, Timeline, gaps
 from executors.simulator.run import Run, RunResult
 from executors.simulator.scenario import parse_scenario
@@ -335,7 +335,8 @@ def test_a_full_queue_turns_requests_away():
     requests = run_of(text).deployments[0].requests
     assert requests.failed > 0
     assert requests.arrived == requests.done + requests.failed
-    assert requests.wait_s.p99 > 1.0
+    assert (requests.wait_s.p99, requests.wait_s.p99_at_least) == (None, "never")
+    assert requests.wait_s.finished.p99 > 1.0
 
 
 def test_a_replica_never_works_on_more_than_it_may():
@@ -657,8 +658,9 @@ def test_a_rank_beyond_the_world_size_is_no_gap_and_one_too_many():
 
 
 def test_percentiles_are_interpolated_and_none_of_nothing():
-    assert Percentiles.of([4.0, 1.0, 2.0, 3.0, 0.0]) == Percentiles(2.0, pytest.approx(3.8), pytest.approx(3.96))
-    assert Percentiles.of([]) == Percentiles(None, None, None)
+    found, nothing = percentiles_of_finished([4.0, 1.0, 2.0, 3.0, 0.0]), percentiles_of_finished([])
+    assert (found.of, found.p50, found.p95, found.p99) == ("finished", 2.0, pytest.approx(3.8), pytest.approx(3.96))
+    assert (nothing.n, nothing.p50, nothing.p95, nothing.p99) == (0, None, None, None)
 
 
 def test_a_node_has_all_its_gpus_at_first():

@@ -185,7 +185,7 @@ def test_a_distribution_can_be_a_column_of_a_file_beside_the_scenario(tmp_path):
         ("{trace: {file: t.csv, service_s: 1, speedup: 0}}", "requests.trace.speedup: expected a number above 0"),
         ("{trace: {file: t.csv, service_s: 1, limit: 0}}", "requests.trace.limit: expected an integer >= 1"),
         ("{rates: {file: t.csv, service_s: 1, where: [a]}}", "requests.rates.where: expected a mapping of columns to texts"),
-        ("{rates: {file: t.csv, service_s: 1, where: {a: 1.5}}}", "requests.rates.where.a: expected the text of a cell"),
+        ("{rates: {file: t.csv, service_s: 1, where: {a: true}}}", "requests.rates.where.a: expected the text of a cell"),
         (
             POISSON % "service_s: {empirical: {file: t.csv, column: t}}",
             "requests.poisson.service_s.empirical.file: t.csv: cannot be read: No such file",
@@ -220,7 +220,7 @@ def test_the_requests_in_the_guide_are_requests():
     blocks = re.findall(r"```yaml\nrequests:\n(.*?)```", guide, re.DOTALL)
     found = [parse_scenario(SCENARIO % "\n" + textwrap.indent(block, " " * 6), "guide") for block in blocks]
     kinds = [type(each.deployments[0].requests).__name__ for each in found]
-    assert kinds == ["TraceRequests", "PoissonRequests", "GammaRequests", "RateRequests"]
+    assert kinds == ["TraceRequests", "PoissonRequests", "GammaRequests", "RateRequests", "TraceRequests"]
 
 
 def test_the_busiest_minute_is_one_of_the_run_however_much_comes_after_its_end():

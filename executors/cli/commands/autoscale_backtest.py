@@ -13,7 +13,7 @@ ONGOING_MAX = 100_000
 
 
 def autoscale_backtest(
-    trace: Annotated[Path, typer.Argument(help="A CSV file with a row for each request.", metavar="TRACE", show_default=False)],
+    trace: Annotated[Path, typer.Argument(help="A file with a row for each request.", metavar="TRACE", show_default=False)],
     policies: Annotated[
         list[Path], typer.Option("--policy", metavar="FILE", help="Options of an autoscaler, in YAML; repeatable.")
     ],
@@ -27,6 +27,10 @@ def autoscale_backtest(
     prompt_s_per_token: Annotated[float, typer.Option(min=0.0, help="And for each prompt token.")] = 0.00045,
     output_s_per_token: Annotated[float, typer.Option(min=0.0, help="And for each output token.")] = 0.03,
     limit: Annotated[int | None, typer.Option(min=1, help="Only so many requests, the first ones.", show_default=False)] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="How the trace is read: a key of requests.trace; repeatable."),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, max=SEED_MAX, help="Of all randomness, the same for each policy.")] = 0,
     json_file: Annotated[
         str | None,
@@ -47,7 +51,8 @@ def autoscale_backtest(
           --policy examples/policies/careful.yaml --policy examples/policies/thrifty.yaml --html backtest.html
       rankcore autoscale-backtest trace.csv --policy mine.yaml --service-s 2 --slo-wait-s 5 --json - | jq .policies
 
-    The trace has a column TIMESTAMP, and ContextTokens and GeneratedTokens unless --service-s is given. A policy file has
+    The trace is CSV or JSON lines, packed (.gz) or not, with a column TIMESTAMP, and ContextTokens and GeneratedTokens unless
+    --service-s is given; else say --set preset=mooncake, or --set columns='{time: t, prompt: p, output: o}'. A policy file has
     the keys of `autoscaling:` in a scenario, which are the option names of Ray Serve; docs/autoscaling.md has them all.
 
     Exit status: 0 done, 1 a promise was broken in a run, 2 bad input, 130 interrupted.
@@ -56,4 +61,7 @@ def autoscale_backtest(
 
     service = {"base_s": base_s, "prompt_s_per_token": prompt_s_per_token, "output_s_per_token": output_s_per_token}
     times = service if service_s is None else {"service_s": service_s}
-    run(trace, policies, times, init_s, max_ongoing_requests, slo_wait_s, seed, limit, json_file, html, checking, quiet)
+    reading = settings or []
+    run(
+        trace, policies, times, init_s, max_ongoing_requests, slo_wait_s, seed, limit, reading, json_file, html, checking, quiet
+    )

@@ -47,7 +47,7 @@ def _budget(what: str) -> Any:
 Small = Annotated[bool, typer.Option("--small", help="A series of small systems, each whole; the default.")]
 Deep = Annotated[bool, typer.Option("--deep", help="Larger systems, for hours; goes on where it was.")]
 Router = Annotated[bool, typer.Option("--router", help="Instead: requests over routers and replicas, Q1 to Q11 and C1 to C4.")]
-Residency = Annotated[bool, typer.Option("--residency", help="Instead: weights over GPUs and CPU memory, T1 to T10.")]
+Residency = Annotated[bool, typer.Option("--residency", help="Instead: weights over GPUs and CPU memory, T1 to T10, T12, T13.")]
 ClusterOption = Annotated[
     bool, typer.Option("--cluster", help="Instead: deployments and their records, crashes of the controller, P2 and P6.")
 ]

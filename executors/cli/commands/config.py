@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from executors.cli.backends import Address, Backend, Executor, Named, choose, meant_once
+from executors.cli.backends import RAY, Address, Executor, Named, choose, meant_once
 
 
 def config(
@@ -13,7 +13,7 @@ def config(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, in place of YAML.")] = False,
     namespace: Annotated[str | None, typer.Option(help="Of the controller. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
     address: Address = None,
-    executor: Executor = Backend.RAY,
+    executor: Executor = RAY,
 ) -> None:
     """Print what is in force, as a file of applications: to be kept, changed, and deployed again.
 

@@ -1,6 +1,6 @@
 """`rankcore controller-health`: its arguments and its help."""
 
-from executors.cli.backends import Address, AsJson, Backend, Namespace, choose
+from executors.cli.backends import RAY, Address, AsJson, Namespace, choose
 
 
 def controller_health(namespace: Namespace = None, address: Address = None, as_json: AsJson = False) -> None:
@@ -16,7 +16,7 @@ def controller_health(namespace: Namespace = None, address: Address = None, as_j
 
     Exit status: 0 printed, 2 nothing runs, or it cannot be reached.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
-    choose(Backend.RAY, address)
+    choose(RAY, address)
     from executors.cli.controller_health import controller_health
 
     controller_health(namespace, as_json)

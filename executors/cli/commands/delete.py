@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from executors.cli.backends import Address, AsJson, Backend, Executor, Namespace, choose
+from executors.cli.backends import RAY, Address, AsJson, Executor, Namespace, choose
 
 
 def delete(
@@ -20,7 +20,7 @@ def delete(
     ] = None,
     namespace: Namespace = None,
     address: Address = None,
-    executor: Executor = Backend.RAY,
+    executor: Executor = RAY,
     as_json: AsJson = False,
 ) -> None:
     """Delete an application with all its deployments, or one deployment, and wait until its replicas are gone.

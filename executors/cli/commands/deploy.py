@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from executors.cli.backends import REST_ADDRESS, Address, Backend, choose
+from executors.cli.backends import RAY, REST_ADDRESS, Address, choose
 from executors.cli.import_option import ImportTimeout, limit_of
 
 
@@ -104,7 +104,7 @@ def deploy(
     Exit status: 0 taken (with --wait: and healthy), 1 it did not come up or another writer came first, 2 bad input, or there is
     no cluster.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
-    choose(Backend.RAY, address)
+    choose(RAY, address)
     if import_timeout_s is not None and os.environ.get(REST_ADDRESS):
         raise typer.BadParameter("--import-timeout is for a Ray cluster: a REST server imports the code, and has its own limit")
     from executors.cli.deploy import DeployAsked, deploy

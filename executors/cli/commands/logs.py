@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from executors.cli.backends import Address, AsJson, Backend, Executor, Namespace, choose
+from executors.cli.backends import RAY, Address, AsJson, Executor, Namespace, choose
 
 LINES_MAX = 100_000
 
@@ -22,7 +22,7 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is printed, until Ctrl-C.")] = False,
     namespace: Namespace = None,
     address: Address = None,
-    executor: Executor = Backend.RAY,
+    executor: Executor = RAY,
     as_json: AsJson = False,
 ) -> None:
     """Print what replicas have printed: standard output and error of their processes, with rank and replica on each line.

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from executors.cli.backends import Address, AsJson, Backend, Executor, Namespace, choose
+from executors.cli.backends import RAY, Address, AsJson, Executor, Namespace, choose
 
 Node = Annotated[
     str,
@@ -38,7 +38,7 @@ def cordon(
     node: Node,
     namespace: Namespace = None,
     address: Address = None,
-    executor: Executor = Backend.RAY,
+    executor: Executor = RAY,
     as_json: AsJson = False,
 ) -> None:
     """Let no new replica come to a node, of whichever deployment. Those that are there stay.
@@ -61,7 +61,7 @@ def uncordon(
     node: Node,
     namespace: Namespace = None,
     address: Address = None,
-    executor: Executor = Backend.RAY,
+    executor: Executor = RAY,
     as_json: AsJson = False,
 ) -> None:
     """Let replicas come to a node again: its cordon or drain is over. Those that were told to stop still stop.
@@ -84,7 +84,7 @@ def drain(
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Shown while it lasts.")] = "drain",
     namespace: Namespace = None,
     address: Address = None,
-    executor: Executor = Backend.RAY,
+    executor: Executor = RAY,
     as_json: AsJson = False,
 ) -> None:
     """Have all replicas leave a node, each once its successor has a place on another, within max_unavailable.
@@ -111,7 +111,7 @@ def replace(
     deadline: Deadline = None,
     namespace: Namespace = None,
     address: Address = None,
-    executor: Executor = Backend.RAY,
+    executor: Executor = RAY,
     as_json: AsJson = False,
 ) -> None:
     """Replace replicas, each by a successor with its rank that has a place before it goes, within max_unavailable.
@@ -134,7 +134,7 @@ def stop(
     replicas: Replicas,
     namespace: Namespace = None,
     address: Address = None,
-    executor: Executor = Backend.RAY,
+    executor: Executor = RAY,
     as_json: AsJson = False,
 ) -> None:
     """Stop replicas, whatever max_unavailable says; each is replaced, and its replacement has its rank.

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from executors.cli.backends import Address, AsJson, Backend, Executor, Namespace, choose
+from executors.cli.backends import RAY, Address, AsJson, Executor, Namespace, choose
 
 
 def notes(
@@ -14,7 +14,7 @@ def notes(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with each that comes, until Ctrl-C.")] = False,
     namespace: Namespace = None,
     address: Address = None,
-    executor: Executor = Backend.RAY,
+    executor: Executor = RAY,
     as_json: AsJson = False,
 ) -> None:
     """Print what the controller decided lately, and why: a line for each decision, with the promise or rule that it follows.

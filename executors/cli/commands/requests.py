@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from executors.cli.backends import Address, AsJson, Backend, Executor, Namespace, choose
+from executors.cli.backends import RAY, Address, AsJson, Executor, Namespace, choose
 
 
 def requests(
@@ -14,7 +14,7 @@ def requests(
     older_s: Annotated[float, typer.Option("--older-than", metavar="SECONDS", min=0.0, help="Only those so old.")] = 0.0,
     namespace: Namespace = None,
     address: Address = None,
-    executor: Executor = Backend.RAY,
+    executor: Executor = RAY,
     as_json: AsJson = False,
 ) -> None:
     """Which calls replicas run now, the oldest first: age, replica, method, request id, and the id to cancel it by.
@@ -47,7 +47,7 @@ def cancel(
     ] = None,
     namespace: Namespace = None,
     address: Address = None,
-    executor: Executor = Backend.RAY,
+    executor: Executor = RAY,
     as_json: AsJson = False,
 ) -> None:
     """End a call that runs or waits: its caller gets CallCancelledError, or over HTTP the status 499.

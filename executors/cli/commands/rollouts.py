@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from executors.cli.backends import Address, AsJson, Backend, Executor, Namespace, choose
+from executors.cli.backends import RAY, Address, AsJson, Executor, Namespace, choose
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Of a deployment, APP/DEPLOYMENT or bare.", show_default=False)]
 
@@ -13,7 +13,7 @@ def restart(
     name: Name,
     namespace: Namespace = None,
     address: Address = None,
-    executor: Executor = Backend.RAY,
+    executor: Executor = RAY,
     as_json: AsJson = False,
 ) -> None:
     """Replace every replica of a deployment once by one of the same version, without an outage.
@@ -38,7 +38,7 @@ def pause(
     name: Name,
     namespace: Namespace = None,
     address: Address = None,
-    executor: Executor = Backend.RAY,
+    executor: Executor = RAY,
     as_json: AsJson = False,
 ) -> None:
     """Let an update of a deployment reach no further rank.
@@ -77,7 +77,7 @@ def promote(
     ] = "100%",
     namespace: Namespace = None,
     address: Address = None,
-    executor: Executor = Backend.RAY,
+    executor: Executor = RAY,
     as_json: AsJson = False,
 ) -> None:
     """Let an update of a deployment reach so many replicas, those with the highest ranks.
@@ -101,7 +101,7 @@ def resume(
     name: Name,
     namespace: Namespace = None,
     address: Address = None,
-    executor: Executor = Backend.RAY,
+    executor: Executor = RAY,
     as_json: AsJson = False,
 ) -> None:
     """Let an update that was paused, or held back by a partition, reach all ranks.
@@ -122,7 +122,7 @@ def rollback(
     name: Name,
     namespace: Namespace = None,
     address: Address = None,
-    executor: Executor = Backend.RAY,
+    executor: Executor = RAY,
     as_json: AsJson = False,
 ) -> None:
     """Let a deployment go back to what was healthy last: its code and its user_config, in all ranks.
@@ -150,7 +150,7 @@ def retry(
     ] = None,
     namespace: Namespace = None,
     address: Address = None,
-    executor: Executor = Backend.RAY,
+    executor: Executor = RAY,
     as_json: AsJson = False,
 ) -> None:
     """Try again now what failed: no back-off is waited for, and a version that was given up is rolled out again.

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from executors.cli.backends import Backend, RayAddress, choose_cluster, default_namespace
+from executors.cli.backends import RAY, RayAddress, choose_cluster, default_namespace
 from executors.cli.import_option import ImportTimeout, limit_of
 
 
@@ -32,8 +32,17 @@ def run(
         ),
     ] = None,
     executor: Annotated[
-        Backend, typer.Option(help="What replicas are: actors of a Ray cluster, or processes of this machine.")
-    ] = Backend.RAY,
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="What replicas are: actors of a Ray cluster (ray), processes of this machine (local), or what another "
+            "executor makes: `rankcore executors` lists them.",
+        ),
+    ] = RAY,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Of the executor; repeatable; not of ray.", show_default=False),
+    ] = None,
     namespace: Annotated[str | None, typer.Option(help="Of the controller. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
     journal: Annotated[
         Path | None,
@@ -94,7 +103,8 @@ def run(
         typer.Option(
             "--node",
             metavar="NODE",
-            help="A part of this machine, to be cordoned and drained; repeatable; local only. [default: local]",
+            help="A part of this machine, to be cordoned and drained; repeatable; local only, where it is the option `nodes`. "
+            "[default: local]",
             parser=_node,
             show_default=False,
         ),
@@ -119,13 +129,15 @@ def run(
     is built, reconfigured and checked for health as on Ray, with its ranks in the context and in RANK, LOCAL_RANK, GROUP_RANK
     and WORLD_SIZE; there are no handles, and no resources are reserved. `rankcore status`, `scale`, `restart`, `drain` and the
     like reach it with `--executor local`; nodes are those that --node names. If this command is killed, its replicas live on
-    for 10 minutes, and the same command takes them over.
+    for 10 minutes, and the same command takes them over. What --executor local is told here holds for every other executor
+    that is installed, but for what its replicas are.
 
     \b
       rankcore run examples/sharded_embedding.py:app
       rankcore run my_package.models:app --detach && rankcore status
       rankcore run examples/streaming_llm.py:app --route-prefix /llm --http-port 8080
       rankcore run my_package.models:app --executor local --node a --node b
+      rankcore run my_package.models:app --executor slurm --option partition=gpu
       rankcore run apps.yaml
       rankcore run my_package.models:build size=large replicas=2 --reload
 
@@ -137,26 +149,31 @@ def run(
     args = args_of(arguments or ())
     app_dir_first(app_dir)
     environment = environment_of(runtime_env, runtime_env_json, working_dir)
-    if executor is Backend.LOCAL:
+    if executor != RAY:
         from executors.apps.file import FILES
 
         if Path(target).suffix in FILES:
-            raise typer.BadParameter(
-                "FILE is for --executor ray: a command with local replicas runs one deployment of MODULE:APP"
-            )
+            raise typer.BadParameter("FILE is for --executor ray: a command with another executor runs one deployment")
         if detach or replace:
             raise typer.BadParameter(
-                "--non-blocking and --replace are for --executor ray: the controller of local replicas is this command"
+                "--non-blocking and --replace are for --executor ray: the controller of any other executor is this command"
             )
         if route_prefix is not None or http_port is not None:
-            raise typer.BadParameter("--route-prefix and --http-port are for --executor ray: local replicas take no requests")
+            raise typer.BadParameter(
+                "--route-prefix and --http-port are for --executor ray: replicas of other executors take no requests"
+            )
         if environment is not None or reload:
             raise typer.BadParameter("--runtime-env, --working-dir and --reload are for --executor ray")
-        from executors.cli.run_local import run_locally
+        from executors.cli.run_here import RunHere, run_here
 
-        parts = tuple(dict.fromkeys(nodes or ()))
-        limit_s = limit_of(import_timeout_s)
-        return run_locally(target, namespace or default_namespace(), journal, name, parts, args, limit_s)
+        said = [*(option or ()), *([f"nodes={','.join(dict.fromkeys(nodes))}"] if nodes else ())]
+        where, limit_s = namespace or default_namespace(), limit_of(import_timeout_s)
+        return run_here(RunHere(executor, tuple(said), target, where, journal, name, args, limit_s))
+    if option:
+        from executors.cli.asked import asked
+        from executors.plugin import named, options_of
+
+        asked(lambda: options_of(executor, named(executor)[1], option))
     if nodes:
         raise typer.BadParameter("--node is for --executor local: the nodes of a cluster are those that Ray has")
     if reload and detach:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from executors.cli.backends import Address, AsJson, Backend, Executor, Namespace, choose
+from executors.cli.backends import RAY, Address, AsJson, Executor, Namespace, choose
 
 
 def shutdown(
@@ -21,7 +21,7 @@ def shutdown(
     ] = None,
     namespace: Namespace = None,
     address: Address = None,
-    executor: Executor = Backend.RAY,
+    executor: Executor = RAY,
     as_json: AsJson = False,
 ) -> None:
     """Delete all applications of a namespace, and end its proxies and its controller. The Ray cluster goes on.

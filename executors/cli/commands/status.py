@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from executors.cli.backends import Address, Backend, Named, choose, default_namespace, meant_once
+from executors.cli.backends import RAY, Address, Named, choose, default_namespace, meant_once
 
 
 def status(
@@ -14,8 +14,8 @@ def status(
     ] = None,
     named: Named = None,
     executor: Annotated[
-        Backend, typer.Option(help="Where to look: on Ray, or at the processes of this machine.")
-    ] = Backend.RAY,
+        str, typer.Option(metavar="NAME", help="Where to look: on Ray, or, for any other, at the commands of this machine.")
+    ] = RAY,
     namespace: Annotated[str | None, typer.Option(help="Of the controller. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     watch: Annotated[
@@ -44,12 +44,14 @@ def status(
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     name = meant_once(name, named)
     choose(executor, address)
-    if executor is Backend.LOCAL and not watch:
-        from executors.cli.status_local import status_locally
-
-        return status_locally(namespace or default_namespace(), as_json, name)
     from executors.cli import verbs
 
     if watch:
         verbs.watch(namespace, name, executor, as_json)
+    if executor != RAY:
+        from executors.cli.asked import asked
+        from executors.plugin import named as plugin_named
+
+        asked(lambda: plugin_named(executor))
+        return verbs.status_here(namespace or default_namespace(), as_json, name)
     verbs.status(namespace, as_json, name)

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from executors.cli.backends import Address, AsJson, Backend, Executor, Namespace, choose
+from executors.cli.backends import RAY, Address, AsJson, Executor, Namespace, choose
 
 
 def _setting(text: str) -> tuple[str, Any]:
@@ -30,7 +30,7 @@ def update(
     ],
     namespace: Namespace = None,
     address: Address = None,
-    executor: Executor = Backend.RAY,
+    executor: Executor = RAY,
     as_json: AsJson = False,
 ) -> None:
     """Change options of a deployment in place: user_config, num_replicas, max_unavailable, time-outs, ...

@@ -222,7 +222,9 @@ class DeploymentHandle:
     def __getattr__(self, name: str) -> "DeploymentHandle":
         if name.startswith("_"):
             raise AttributeError(name)
-        return self.options(method_name=name)
+        found = self.options(method_name=name)
+        setattr(self, name, found)  # the next call finds it: to make it takes longer than all else of a call here
+        return found
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (self._deployment, self._namespace, self._options)

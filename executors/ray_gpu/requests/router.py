@@ -6,7 +6,6 @@ by actor calls; the choice is made per replica and invisible to callers and core
 
 import asyncio
 import itertools
-import math
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import InvalidStateError
@@ -25,13 +24,16 @@ from executors.ray_gpu.errors import (
     ReplicaGoneError,
     UnavailableError,
 )
-from executors.ray_gpu.messages import UNAVAILABLE, CallStatus, DeploymentNews, Routes, Seen, Version, WaitingInquiry
+from executors.ray_gpu.messages import CallStatus, DeploymentNews, Routes, Seen, Version, WaitingInquiry
 from executors.ray_gpu.metrics.counts import RouterCounts
 from executors.ray_gpu.requests.call import Answer, Call
 from executors.ray_gpu.requests.channel import Attempt, Channel
 from executors.ray_gpu.requests.frames import ERROR, PARTS, REFUSED
 from executors.ray_gpu.requests.packing import pack_error
+from executors.ray_gpu.requests.replica_news import ReplicaNews
 from executors.ray_gpu.requests.selection import ReservedCall
+from executors.ray_gpu.requests.standing import CallStanding
+from executors.ray_gpu.requests.waiting_calls import described
 from executors.ray_gpu.requests.ways import Ways
 from rankcore import routing
 from rankcore.errors import RankcoreError
@@ -56,11 +58,9 @@ from rankcore.routing.commands import (
 )
 from rankcore.routing.events import (
     AnswerBegun,
-    AvailabilityChanged,
     CreditsGranted,
     Event,
     FailureKind,
-    KeysHeld,
     ReplicaLost,
     ReplicasProposed,
     RequestArrived,
@@ -81,10 +81,6 @@ if TYPE_CHECKING:
     from executors.ray_gpu.requests.proposer import Proposer
 
 
-WATCH_S = 10.0
-"""How often replicas look at what they have, where it is wanted for `metadata_of` alone."""
-METADATA_S = 10.0
-"""How long is waited for what a replica says of itself, once."""
 IDLE_LOOK_S = 0.01
 _ids = itertools.count()
 """Of all routers of the process: the id of a call that was listed never names one of a router that came later."""
@@ -124,16 +120,12 @@ class Router:
         self.when_unserved: Callable[[], None] | None = None
         self._arrivals_total = 0
         self._arriving: Call | None = None  # in this very step
-        self._problem: tuple[str, float | None] = ("", None)  # of the routes
-        self._status: tuple[Version, CallStatus] | None = None  # for those who want to know
-        self._refusal: tuple[str, float] = ("", -math.inf)  # why nobody serves it, and until when
+        self._standing = CallStanding()
         self._gone_because: Exception | None = None
         self._namespace, self._node_id = namespace, node_id
         self._proposer: Proposer | None = None  # a user's code says who gets a call
         self._held: dict[RequestId, tuple[str, Attempt]] = {}  # calls that have a place, and are not sent yet
-        self._said: dict[str, dict[str, Any]] = {}  # of replicas that were asked what they have
-        self._heard = asyncio.Event()
-        self._asks_models = False
+        self._news = ReplicaNews(loop, lambda: self._ways.current, lambda: self._proposer, self._tell)
 
     @property
     def has_replicas(self) -> bool:
@@ -202,8 +194,8 @@ class Router:
         except RankcoreError as error:
             del self._calls[call.request_id]
             return call.fail(InvalidCallError(str(error)))
-        if wishes.model_id and not self._asks_models:
-            self._ask_models()
+        if wishes.model_id:
+            self._news.ask_models()
         self._arrivals_total += 1
         self._arriving = call
         self._tell(event)
@@ -213,14 +205,14 @@ class Router:
 
     def _show(self, call: Call) -> None:
         """Somebody wants to know how the deployment stands."""
-        if self._status is not None and call.statuses is not None and self._calls.get(call.request_id) is call:
-            call.statuses.put(*self._status)
+        if self._calls.get(call.request_id) is call:
+            self._standing.show((call,))
 
     def learn(self, news: DeploymentNews) -> None:
         """The controller says what is new; what was overtaken by other news changes nothing."""
         if news.routes is not None and news.routes[0] > self.seen.routes:
             if is_lifted_by(self.seen.status, news.routes[0]):
-                self._refusal = ("", -math.inf)
+                self._standing.lift()
                 self.seen = attrs.evolve(self.seen, refuses=False)
             self.seen = attrs.evolve(self.seen, routes=news.routes[0])
             self.follow(news.routes[1])
@@ -233,20 +225,7 @@ class Router:
         now, places = self._loop.time(), {each: place for place, each in enumerate(self._core.waiting_requests, 1)}
         meant = list(places) if inquiry.request is None else [inquiry.request]
         calls = [self._calls[each] for each in meant if each in self._calls]
-        stands = str(self._status[1]) if self._status is not None and not self._routes else "QUEUED"
-        found = [
-            {
-                "request": call.request_id,
-                "method": call.method,
-                "request_id": call.name,
-                "model_id": call.about.model_id,
-                "stream": call.about.stream,
-                "age_s": now - call.arrived_at,
-                "position": places.get(call.request_id, 0),
-                "status": stands,
-            }
-            for call in calls
-        ]
+        found = described(calls, places, None if self._routes else self._standing, now)
         if inquiry.because is not None:
             for call in calls:
                 self._tell(RequestCancelled(request_id=call.request_id, at=now))
@@ -255,24 +234,13 @@ class Router:
 
     def _stand(self, version: Version, status: CallStatus) -> None:
         """Nobody serves it, nor is about to: what waits fails. Else it is shown to who wants to know."""
-        refuses = status.state == UNAVAILABLE
-        self._status = None if refuses else (version, status)
-        left_s = math.inf if status.retry_after_s is None else status.retry_after_s
-        self._refusal = (status.because, self._loop.time() + left_s) if refuses else ("", -math.inf)
+        refuses = self._standing.learn(version, status, self._loop.time())
         self.seen = attrs.evolve(self.seen, refuses=refuses)
         self._tell_availability()
-        for call in () if refuses else tuple(self._calls.values()):
-            if call.statuses is not None:
-                call.statuses.put(version, status)
+        self._standing.show(tuple(self._calls.values()))
 
     def _tell_availability(self) -> None:
-        """What is wrong with the routes, or else with how it stands; lifted where nothing is."""
-        (problem, retry_after_s), at = self._problem, self._loop.time()
-        because, until = self._refusal
-        lasts_s = None
-        if not problem and until > at:
-            problem, lasts_s = f"{self._core.spec.name} is {UNAVAILABLE}: {because}", until - at if until < math.inf else None
-        self._tell(AvailabilityChanged(problem=problem, retry_after_s=retry_after_s, lasts_s=lasts_s, at=at))
+        self._tell(self._standing.availability(self._core.spec.name, self._loop.time()))
 
     def follow(self, routes: Routes) -> None:
         """The controller says who takes calls, and how they are to be routed."""
@@ -288,7 +256,7 @@ class Router:
         self._ways.follow(endpoint for endpoint, _ in routes.endpoints)
         if self._proposer is not None:
             self._proposer.follow(endpoint for endpoint, _ in routes.endpoints)
-        self._problem = (routes.problem, routes.retry_after_s)
+        self._standing.routes_have(routes.problem, routes.retry_after_s)
         self._rejected_with = routes.rejected_with
         self._tell_availability()
         if not routes.endpoints:
@@ -307,8 +275,7 @@ class Router:
 
             name = self._core.spec.name
             self._proposer = Proposer(self._namespace, name, self._node_id, text, self._core, self._propose_replicas)
-            for channel in self._ways.current.values():
-                self._watch(channel)
+            self._news.watch_all()
 
     def release(self, call: ReservedCall) -> None:
         """Send a call that has a place; from any thread."""
@@ -338,21 +305,7 @@ class Router:
 
     async def metadata_of(self, replica_id: str) -> dict[str, Any]:
         """What a replica has said of itself, once; from any event loop."""
-        found: dict[str, Any] = await asyncio.wrap_future(
-            asyncio.run_coroutine_threadsafe(self._metadata_of(replica_id), self._loop)
-        )
-        return found
-
-    async def _metadata_of(self, replica_id: str) -> dict[str, Any]:
-        channel = self._ways.current.get(replica_id)
-        if replica_id not in self._said and channel is not None:
-            channel.watch(WATCH_S, WATCH_S)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(METADATA_S):
-                while self._said.get(replica_id, {}).get("metadata") is None:
-                    self._heard.clear()
-                    await self._heard.wait()
-        return self._said.get(replica_id, {}).get("metadata") or {}
+        return await self._news.metadata_of(replica_id)
 
     async def until_idle(self) -> None:
         """No call is under way."""
@@ -362,28 +315,9 @@ class Router:
     def _propose_replicas(self, request_id: RequestId, ranked: tuple[tuple[str, ...], ...]) -> None:
         self._tell(ReplicasProposed(request_id=request_id, ranked=ranked, at=self._loop.time()))
 
-    def _watch(self, channel: Channel) -> None:
-        """Have a replica say what it has."""
-        if self._proposer is not None:
-            channel.watch(self._proposer.source.stats_period_s, self._proposer.source.stats_timeout_s)
-        elif self._asks_models:
-            channel.watch(WATCH_S, WATCH_S)
-
-    def _ask_models(self) -> None:
-        """A call is for a model: from now on it is known who has which."""
-        self._asks_models = True
-        for channel in self._ways.current.values():
-            self._watch(channel)
-
     def says(self, channel: Channel, said: dict[str, Any]) -> None:
         """A replica says what it has."""
-        self._said[channel.replica_id] = said
-        self._heard.set()
-        if self._proposer is not None:
-            self._proposer.says(channel.replica_id, said)
-        elif self._asks_models:
-            at = self._loop.time()
-            self._tell(KeysHeld(replica_id=channel.replica_id, keys=tuple(said.get("models", ())), at=at))
+        self._news.says(channel.replica_id, said)
 
     def close(self, error: Exception) -> None:
         """There is nobody to call any more: calls that wait, and those to come, fail with this error."""
@@ -401,7 +335,7 @@ class Router:
         self._tell(RoutesChanged(added=added, at=self._loop.time()))
         for channel in channels:
             self._tell_grants(channel)
-            self._watch(channel)
+            self._news.watch(channel)
         self._open()
 
     def _open(self) -> None:
@@ -441,7 +375,7 @@ class Router:
         if self._proposer is not None:
             self._proposer.lost(channel.replica_id)
         reason = f"replica {channel.replica_id} died while it ran this call"
-        self._said.pop(channel.replica_id, None)
+        self._news.lost(channel.replica_id)
         held = [each for each, (replica_id, _) in self._held.items() if replica_id == channel.replica_id]
         unanswered = [*unanswered, *(self._held.pop(each)[1] for each in held)]
         if self._ways.lost(channel):

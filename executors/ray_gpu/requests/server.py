@@ -28,7 +28,7 @@ from executors.ray_gpu.requests.pieces import Body
 from executors.ray_gpu.requests.request_context import enter
 from executors.ray_gpu.requests.request_ids import FIRST
 from executors.ray_gpu.requests.streams import Window, is_stream, items
-from executors.ray_gpu.requests.tracing import Span, tracer
+from executors.ray_gpu.requests.tracing import Span, Tracer, tracer
 from executors.ray_gpu.user_code import UserCode, traceback_of
 
 if TYPE_CHECKING:
@@ -347,10 +347,10 @@ class CallServer:
         self, connection: TakesAnswers, call_id: int, running: Running, method: str, arguments: Arguments, about: About
     ) -> None:
         """Run a call, and say there what it comes to."""
-        ended = OK
-        if not about.request_id and (self._user.access_log is not None or tracer() is not None):
+        ended, tracing = OK, tracer()
+        if not about.request_id and (self._user.access_log is not None or tracing is not None):
             about = about._replace(request_id=connection.name_of(call_id))  # it is written down in any case
-        span = self._span(method, about)
+        span = self._span(tracing, method, about) if tracing is not None else None
         try:
             if about.request_id:
                 enter(about.request_id, about.model_id)
@@ -389,10 +389,8 @@ class CallServer:
             if span is not None:
                 span.end("" if ended == OK else ended)
 
-    def _span(self, method: str, about: About) -> Span | None:
-        tracing, deployment = tracer(), self._user.code.deployment
-        if tracing is None:
-            return None
+    def _span(self, tracing: Tracer, method: str, about: About) -> Span | None:
+        deployment = self._user.code.deployment
         said = {"request_id": about.request_id, "deployment": deployment}
         return tracing.serves(f"{deployment} {method}", about.trace, said)
 

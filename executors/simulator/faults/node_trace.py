@@ -1,30 +1,20 @@
 """Which nodes go down and come up when, read from a trace of a real cluster onto the nodes of a scenario."""
 
-import csv
 import heapq
-import io
-import math
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TextIO
 
 import attrs
 
-from executors.simulator.fields import SECONDS_MAX, shown
-from executors.simulator.load.csvfile import plain_float
-from executors.simulator.regularfile import open_regular
+from executors.simulator.fields import shown
+from executors.simulator.load.csvfile import TraceError
+from executors.simulator.load.table import Reading, Words, read_table
 
 EVENTS_MAX = 5_000_000
-NAMES_MAX = 1_000_000
-LINE_LENGTH_MAX = 100_000
 
 DOWN, UP = 1, -1
-
-
-class NodeTraceError(ValueError):
-    """A node trace is not what it should be; the text names the file and, where there is one, the line."""
 
 
 @attrs.frozen
@@ -41,6 +31,7 @@ class NodeTrace:
         population: Of how many nodes the trace is; `node` is then which of these, and each run draws who stands for whom
             (`population.drawn`). None: `node` is which of `node_ids`.
         window_s: How long the window lasts; where it has no end, until its last line.
+        notes: What a reader of the figures has to know of the file.
     """
 
     node_ids: tuple[str, ...]
@@ -51,6 +42,7 @@ class NodeTrace:
     left_out: int = 0
     population: int | None = None
     window_s: float = 0.0
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.at_s)
@@ -61,97 +53,35 @@ class NodeTraceForm:
     """How a trace file is to be read; `FaultTrace` says what each of these means.
 
     Attributes:
-        unit_s: Seconds of the run in one unit of the trace's times, and of `begin` and `end`.
+        reading: Its origin is where the window begins.
+        window_s: How long it lasts; None: to the end of the file.
     """
 
+    reading: Reading
     node_column: str
-    time_column: str
     event_column: str
     down: str
     up: str
-    unit_s: float
-    begin: float
-    end: float
+    window_s: float | None
     map: str
     cluster_size: int | None
 
 
 def read_node_trace(path: Path, form: NodeTraceForm, node_ids: Sequence[str]) -> NodeTrace:
-    """Read a CSV file line by line, up to the end of its window.
+    """Read a file, up to the end of its window.
 
     Raises:
-        NodeTraceError: One line that says where, what was found and what is allowed.
+        TraceError: One line that says where, what was found and what is allowed.
+        FieldProblem: The window is in no time of such a file.
     """
     mapping = _MAPPINGS[form.map](path, form, tuple(node_ids))
-    last = -math.inf
-    try:
-        with io.TextIOWrapper(open_regular(path), encoding="utf-8-sig", newline="") as file:
-            for line, name, time, change in _rows(path, file, form):
-                if time < last:
-                    problem = f"expected times that ascend, found {time:g} after {last:g}"
-                    raise NodeTraceError(f"{path}:{line}: {form.time_column}: {problem}")
-                last = time
-                if time >= form.end:
-                    break
-                mapping.take(line, name, time, change)
-    except OSError as error:
-        raise NodeTraceError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise NodeTraceError(f"{path}: expected a CSV file in UTF-8, found bytes that are none") from None
-    return mapping.finish()
-
-
-def _rows(path: Path, file: TextIO, form: NodeTraceForm) -> Iterator[tuple[int, str, float, int]]:
-    """(line, name of the node, time in units of the trace, `DOWN` or `UP`)."""
-    rows = csv.reader(_lines(path, file), strict=True)
-    changes = {form.down: DOWN, form.up: UP}
-    try:
-        node_at, time_at, event_at = _places(path, next(rows, None), form)
-        width = max(node_at, time_at, event_at) + 1
-        for row in rows:
-            if not row:
-                continue
-            where = f"{path}:{rows.line_num}"
-            if len(row) < width:
-                raise NodeTraceError(f"{where}: expected {width} columns or more, found {len(row)}")
-            name, event = row[node_at].strip(), row[event_at].strip()
-            if not name:
-                raise NodeTraceError(f"{where}: {form.node_column}: expected the name of a node, found nothing")
-            if event not in changes:
-                allowed = f"{shown(form.down)} or {shown(form.up)}"
-                raise NodeTraceError(f"{where}: {form.event_column}: expected {allowed}, found {shown(event)}")
-            yield rows.line_num, name, _time(where, row[time_at], form), changes[event]
-    except csv.Error as error:
-        raise NodeTraceError(f"{path}:{rows.line_num}: expected a line of CSV, but: {error}") from None
-
-
-def _lines(path: Path, file: TextIO) -> Iterator[str]:
-    """The file's lines, none of which takes more memory than it should."""
-    number = 0
-    while line := file.readline(LINE_LENGTH_MAX):
-        number += 1
-        if len(line) == LINE_LENGTH_MAX and not line.endswith("\n"):
-            raise NodeTraceError(f"{path}:{number}: expected a line of less than {LINE_LENGTH_MAX} characters")
-        yield line
-
-
-def _places(path: Path, header: list[str] | None, form: NodeTraceForm) -> tuple[int, int, int]:
-    if header is None:
-        raise NodeTraceError(f"{path}: expected a CSV file with a header line, found an empty file")
-    names = [name.strip() for name in header]
-    for column in (form.node_column, form.time_column, form.event_column):
-        if names.count(column) != 1:
-            problem = "no such column" if column not in names else "two of them"
-            raise NodeTraceError(f"{path}:1: expected a column {shown(column)}, found {problem} in {shown(','.join(names))}")
-    return names.index(form.node_column), names.index(form.time_column), names.index(form.event_column)
-
-
-def _time(where: str, text: str, form: NodeTraceForm) -> float:
-    time = plain_float(text)
-    if not 0.0 <= time * form.unit_s <= SECONDS_MAX:
-        allowed = f"a number from 0 to {SECONDS_MAX / form.unit_s:g}"
-        raise NodeTraceError(f"{where}: {form.time_column}: expected {allowed}, found {shown(text)}")
-    return time
+    names, changes = Words("node"), Words("event", {form.down: DOWN, form.up: UP}, fixed=True)
+    columns = {"node": (form.node_column, names), "change": (form.event_column, changes)}
+    table = read_table(path, form.reading, columns)
+    name_of = list(names.numbers)
+    for line, at_s, node, change in zip(table.lines, table.after_s, table.cells["node"], table.cells["change"], strict=True):
+        mapping.take(line, name_of[node], at_s, change)
+    return attrs.evolve(mapping.finish(), notes=table.notes)
 
 
 class _Mapping(ABC):
@@ -170,27 +100,24 @@ class _Mapping(ABC):
         self._line = 1
         self._beyond: dict[str, None] = {}
 
-    def take(self, line: int, name: str, time: float, change: int) -> None:
-        """The next line of the trace."""
+    def take(self, line: int, name: str, at_s: float, change: int) -> None:
+        """The next row of the trace, in the order of time."""
         self._line = line
-        if not self._began and time >= self._form.begin:
+        if not self._began and at_s >= 0.0:
             self._begin(line)
         if not self._began:
             self._before(line, name, change)
-            if len(self._open) > NAMES_MAX:
-                raise NodeTraceError(f"{self._path}:{line}: expected at most {NAMES_MAX} nodes")
             return
-        self._within(line, name, (time - self._form.begin) * self._form.unit_s, change)
+        self._within(line, name, at_s, change)
 
     def finish(self) -> NodeTrace:
         """The trace is over."""
         if not self._began:
             self._begin(self._line)
         if not len(self._trace):
-            raise NodeTraceError(f"{self._path}: expected node faults within the window, found none that meets a node")
+            raise TraceError(f"{self._path}: expected node faults within the window, found none that meets a node")
         population = self._form.cluster_size if self.DRAWN else None
-        end_s = (self._form.end - self._form.begin) * self._form.unit_s
-        window_s = end_s if math.isfinite(end_s) else self._trace.at_s[-1]
+        window_s = self._form.window_s if self._form.window_s is not None else self._trace.at_s[-1]
         return attrs.evolve(self._trace, left_out=len(self._beyond), population=population, window_s=window_s)
 
     def _begin(self, line: int) -> None:
@@ -210,14 +137,13 @@ class _Mapping(ABC):
 
     def _add(self, line: int, index: int, at_s: float, change: int) -> None:
         if len(self._trace) >= EVENTS_MAX:
-            raise NodeTraceError(f"{self._path}:{line}: expected at most {EVENTS_MAX} lines within the window")
+            raise TraceError(f"{self._path}:{line}: expected at most {EVENTS_MAX} lines within the window")
         self._trace.at_s.append(at_s)
         self._trace.node.append(index)
         self._trace.change.append(change)
 
     def _leave_out(self, name: str) -> None:
-        if len(self._beyond) < NAMES_MAX:
-            self._beyond[name] = None
+        self._beyond[name] = None
 
 
 class _Faults(_Mapping):
@@ -259,7 +185,7 @@ class _Sampled(_Faults):
         if index >= most:
             where = f"{self._path}:{line}: {self._form.node_column}"
             problem = f"expected the names of at most {most} nodes, which is cluster_size, found one more"
-            raise NodeTraceError(f"{where}: {problem}: {shown(name)}")
+            raise TraceError(f"{where}: {problem}: {shown(name)}")
         return index
 
 
@@ -328,7 +254,7 @@ class _Slots(_Mapping):
     def _check(self, line: int, name: str, change: int, there: bool) -> None:
         if there == (change == UP):
             problem = "a node that is not there yet" if there else "a node that was added before"
-            raise NodeTraceError(f"{self._path}:{line}: {self._form.node_column}: expected {problem}, found {shown(name)}")
+            raise TraceError(f"{self._path}:{line}: {self._form.node_column}: expected {problem}, found {shown(name)}")
 
 
 _MAPPINGS: dict[str, type[_Mapping]] = {"sample": _Sampled, "first": _First, "by_name": _ByName, "slots": _Slots}

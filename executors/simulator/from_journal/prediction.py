@@ -26,6 +26,7 @@ from executors.simulator.from_journal.history import History, read_history
 from executors.simulator.from_journal.scenario import ANY_NUMBER, DURATIONS
 from executors.simulator.load.requests import RequestQueue
 from executors.simulator.questions.settings import Setting
+from executors.simulator.record.percentiles import quantile
 from executors.simulator.run import Run, RunResult
 from executors.simulator.scenario.errors import ScenarioError
 from executors.simulator.scenario.faults import Fault, NodeLoss, ReplicaCrash
@@ -209,8 +210,8 @@ class _Curves:
                 "waiting": requests.waiting,
                 "in_flight": requests.unfinished - requests.waiting,
                 "rate": round((counts.done - before) / for_s, 3),
-                "p50": _quantile(ended, 0.5),
-                "p99": _quantile(ended, 0.99),
+                "p50": _rounded(quantile(ended, 0.5)),
+                "p99": _rounded(quantile(ended, 0.99)),
             }
         )
         self._done.append(counts.done)
@@ -249,8 +250,8 @@ def _within(since: float, until: float, at: float, horizon_s: float) -> tuple[fl
     return round(max(0.0, since - at), 3), round(min(horizon_s, until - at), 3)
 
 
-def _quantile(ordered: Sequence[float], q: float) -> float | None:
-    return round(ordered[min(len(ordered) - 1, int(q * len(ordered)))], 6) if ordered else None
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 6)
 
 
 # -- in words

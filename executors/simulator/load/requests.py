@@ -19,7 +19,7 @@ from rankcore.events import ClockAdvanced
 from rankcore.routing import FailureKind, Route, Router, RoutingSpec
 from rankcore.routing.commands import Command, Complete, Decline, Dispatch, Expire, Fail, Reject, Retry, WakeAt
 from rankcore.routing.events import Event, ReplicaLost, RequestArrived, RouterClosed, RoutesChanged
-from rankcore.values import ReplicaId
+from rankcore.values import NodeId, ReplicaId
 
 
 @attrs.define(eq=False)
@@ -86,6 +86,17 @@ class RequestCounts:
         return len(self.latencies_s)
 
 
+@attrs.define
+class SoFar:
+    """Of requests that have no answer yet: how long each has waited at least, and taken at least.
+
+    One that is worked on has waited until that began, and waits longer only if its replica ends before it is done.
+    """
+
+    waits_s: "array[float]" = attrs.Factory(lambda: array("d"))
+    latencies_s: "array[float]" = attrs.Factory(lambda: array("d"))
+
+
 class CallWatcher(Protocol):
     """Whoever wants to know more of requests than their counts."""
 
@@ -123,6 +134,7 @@ class RequestQueue:
         self._loop = loop
         self._router = Router(spec, explains=False)
         self._sessions = sessions
+        self._is_plain = sessions is None and arrivals.sessions is None and arrivals.timeouts_s is None
         self._shown_waiting = 0
         self._servers: dict[ReplicaId, Server] = {}
         self._routed: dict[ReplicaId, None] = {}
@@ -159,6 +171,23 @@ class RequestQueue:
         """Whether all requests have come and none waits or is in flight."""
         return self.counts.arrived == len(self.arrivals) and not self.unfinished
 
+    def so_far(self) -> SoFar:
+        """What requests without an answer have been through by now."""
+        found, now = SoFar(), self._loop.now
+        waiting = [each for each in self._router.requests.values() if not each.answered]
+        if not waiting:
+            return found
+        due = ((index, attempt, at) for _, index, attempt, at in self._loop.arguments_of(self._when_done))
+        stuck = (work for server in self._servers.values() for work in server.stuck)
+        began_at = {(index, attempt): at for works in (due, stuck) for index, attempt, at in works}
+        for request in waiting:
+            index: Any = request.request_id  # ours are indices
+            arrived_at = self.arrivals.at_s[index]
+            is_worked_on = request.replica_id is not None
+            found.waits_s.append((began_at[index, request.attempt] if is_worked_on else now) - arrived_at)
+            found.latencies_s.append(now - arrived_at)
+        return found
+
     # -- what happens to replicas
 
     def publish(self, routes: PublishRoutes) -> None:
@@ -174,8 +203,8 @@ class RequestQueue:
         self._routed.update(dict.fromkeys(routes.added))
         self._change(self._shut(removed), self._open(routes.added))
 
-    def accept(self, replica_id: ReplicaId) -> None:
-        """A replica has started up: it takes requests as soon as it is routed."""
+    def accept(self, replica_id: ReplicaId, node_id: NodeId | None = None) -> None:
+        """A replica has started up on a node: it takes requests as soon as it is routed."""
         self._servers.setdefault(replica_id, Server(replica_id)).accepting = True
         self._change((), self._open((replica_id,)))
 
@@ -218,6 +247,9 @@ class RequestQueue:
         for index, attempt, began_at in stuck:
             self._end((server, index, attempt, began_at))
 
+    def finish(self) -> None:
+        """The run is over: nothing is left to count of replicas that take a request's time, whatever else they do."""
+
     def close(self) -> None:
         """The deployment is deleted: nobody will ever take what waits, or what is still to come."""
         self.tell(RouterClosed(at=self._loop.now))
@@ -259,14 +291,25 @@ class RequestQueue:
         self.counts.arrived = index + 1
         loop, router = self._loop, self._router
         now = loop.now
-        if self._sessions is not None:
-            self.tell(RequestArrived(request_id=index, key=f"session {index % self._sessions}", at=now))
+        if not self._is_plain:
+            self.tell(self._with_its_own(index, now))
             return
         replica_id = router.arrive(index, now)
         if replica_id is None:
             self._carry_out(router.commands)
             return
         self._begin(replica_id, index, 1)
+
+    def _with_its_own(self, index: int, now: float) -> RequestArrived:
+        """A request that has a session, or a deadline."""
+        sessions, timeouts_s = self.arrivals.sessions, self.arrivals.timeouts_s
+        session = sessions[index] if sessions is not None else None if self._sessions is None else index % self._sessions
+        return RequestArrived(
+            request_id=index,
+            key=None if session is None else f"session {session}",
+            deadline=None if timeouts_s is None else now + timeouts_s[index],
+            at=now,
+        )
 
     def _begin(self, replica_id: ReplicaId, index: int, attempt: int) -> None:
         loop, server, watcher = self._loop, self._servers[replica_id], self.watcher
@@ -297,6 +340,11 @@ class RequestQueue:
             self._carry_out(router.commands)
         if self.watcher is not None:
             self.watcher.used(server.replica_id, self.in_flight_of(server.replica_id))
+        if server.when_idle is not None:
+            self._look_idle(server)
+
+    def _look_idle(self, server: Server) -> None:
+        """Let a replica that drains go on once it has nothing in flight."""
         if server.when_idle is not None and not self.in_flight_of(server.replica_id):
             when_idle, server.when_idle = server.when_idle, None
             when_idle()

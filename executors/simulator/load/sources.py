@@ -13,7 +13,7 @@ from executors.simulator.questions.settings import KeyPath, Setting, apply_setti
 from executors.simulator.regularfile import open_regular
 from executors.simulator.scenario import models
 from executors.simulator.scenario.errors import ScenarioError, path_text
-from executors.simulator.scenario.loading import load_arrivals, with_node_events, with_seed
+from executors.simulator.scenario.loading import load_arrivals, notes_of, with_node_events, with_seed
 from executors.simulator.scenario.model import Scenario
 from executors.simulator.scenario.structuring import structure_scenario
 from executors.simulator.scenario.textfile import read_text
@@ -61,13 +61,14 @@ class Source:
         """Whether it is of the schema that scenarios of models had: it is read as `rankcore upgrade` writes it."""
         return _is_old(self.name, self.text)
 
-    def check(self, seed: int | None = None) -> None:
-        """Read all that a run would need.
+    def check(self, seed: int | None = None) -> tuple[str, ...]:
+        """Read all that a run would need; what has to be known of its traces.
 
         Raises:
             ScenarioError: Something of it cannot be used.
         """
-        self.arrivals(self.scenario(seed))
+        scenario = self.scenario(seed)
+        return notes_of(scenario, self.arrivals(scenario))
 
     def arrivals(self, scenario: Scenario) -> dict[str, Arrivals]:
         """The requests of each deployment."""

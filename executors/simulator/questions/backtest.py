@@ -12,7 +12,7 @@ from executors.checking import Checking
 from executors.simulator.fields import FieldProblem
 from executors.simulator.load.sources import Source
 from executors.simulator.questions.policy_code import load_policy
-from executors.simulator.record.figures import Percentiles
+from executors.simulator.record.percentiles import Percentiles
 from executors.simulator.run import Run, RunResult
 from executors.simulator.scenario.errors import ScenarioError, path_text
 from executors.simulator.scenario.structuring import structure_autoscaling
@@ -51,9 +51,10 @@ class Conditions:
     """What is the same for all policies.
 
     Attributes:
-        trace: A CSV file with a row for each request.
+        trace: A file with a row for each request.
         service: How long requests take, as keys of `requests.trace` in a scenario.
         init_s: How long a replica's start-up takes, as a scenario has it.
+        reading: How the trace is read, as further keys of `requests.trace`.
         slo_wait_s: A request that waits longer for a replica has missed its objective.
     """
 
@@ -64,6 +65,7 @@ class Conditions:
     slo_wait_s: float
     seed: int
     limit: int | None = None
+    reading: dict[str, Any] = attrs.Factory(dict)
 
 
 @attrs.frozen(kw_only=True)
@@ -73,6 +75,7 @@ class Backtest:
     Attributes:
         slo_misses: Requests that waited too long, were turned away or lost, or were not done at the end.
         rank_moves: How often a running replica was given another global rank.
+        notes: What has to be known of the trace.
     """
 
     policy: str
@@ -82,6 +85,7 @@ class Backtest:
     scale_events: int
     rank_moves: int
     wait_s: Percentiles
+    notes: tuple[str, ...]
     result: RunResult
 
 
@@ -156,13 +160,14 @@ def _summed_up(policy: PolicyFile, conditions: Conditions, run: Run, result: Run
         scale_events=figures.scaling.scale_events,
         rank_moves=figures.ranks_moved,
         wait_s=figures.requests.wait_s,
+        notes=run.world.deployments[DEPLOYMENT].requests.arrivals.notes,
         result=result,
     )
 
 
 def _source(conditions: Conditions, policy: PolicyFile, most: int) -> Source:
     """The scenario in which a policy runs; JSON is YAML."""
-    trace = {"file": conditions.trace.name, "limit": conditions.limit, **conditions.service}
+    trace = {"file": conditions.trace.name, "limit": conditions.limit, **conditions.service, **conditions.reading}
     deployment = {
         "name": DEPLOYMENT,
         "max_ongoing_requests": conditions.max_ongoing_requests,

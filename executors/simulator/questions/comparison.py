@@ -13,7 +13,7 @@ from executors.checking import Checking
 from executors.simulator.load.sources import Source
 from executors.simulator.questions.cells import Cell, CellOutcome, Workers, names_of
 from executors.simulator.questions.statistics import Estimate, estimate
-from executors.simulator.record.flat_figures import Numbers
+from executors.simulator.record.flat_figures import Numbers, is_percentile
 
 Progress = Callable[[int, int], None]
 """Called with how many runs are done, and of how many."""
@@ -33,7 +33,7 @@ class FigureComparison:
 
     Attributes:
         first, second: Its value in each run, in the order of the seeds; None: that run has none.
-        difference: Second less first, of the pairs where both have a value.
+        difference: Second less first, of the pairs where both have a value; of percentiles, where all have one, or none.
     """
 
     key: str
@@ -59,12 +59,14 @@ class Comparison:
     Attributes:
         deployments: Those of both, in the order of the first.
         only_first, only_second: Names of the deployments that the other does not have.
+        notes: What has to be known of the traces.
     """
 
     seeds: tuple[int, ...]
     deployments: tuple[DeploymentComparison, ...]
     only_first: tuple[str, ...]
     only_second: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 def compare(
@@ -85,7 +87,9 @@ def compare(
     with_residency = [each.name for each in (first, second) if each.scenario(seeds[0]).has_residency]
     if len(with_residency) == 1:
         raise NothingInCommon(f"expected residency in both scenarios or in none, found it in {with_residency[0]} only")
-    names = [_deployment_names(source, seeds[0]) for source in (first, second)]
+    # What is wrong with a trace is told before anything runs.
+    notes = dict.fromkeys(note for source in (first, second) for note in source.check(seeds[0]))
+    names = [names_of(source, seeds[0]) for source in (first, second)]
     common = [name for name in names[0] if name in names[1]]
     if not common:
         raise NothingInCommon(
@@ -100,6 +104,7 @@ def compare(
         tuple(_deployment(name, firsts, seconds) for name in common),
         tuple(name for name in names[0] if name not in common),
         tuple(name for name in names[1] if name not in common),
+        tuple(notes),
     )
 
 
@@ -121,11 +126,6 @@ def run_all(cells: Sequence[Cell], workers: Workers, progress: Progress | None =
     return [outcomes[index] for index in range(len(cells))]
 
 
-def _deployment_names(source: Source, seed: int) -> list[str]:
-    source.check(seed)  # what is wrong with a trace is told before anything runs
-    return names_of(source, seed)
-
-
 def _deployment(name: str, firsts: Sequence[CellOutcome], seconds: Sequence[CellOutcome]) -> DeploymentComparison:
     ours = [outcome.figures[name] for outcome in firsts]
     theirs = [outcome.figures[name] for outcome in seconds]
@@ -134,16 +134,21 @@ def _deployment(name: str, firsts: Sequence[CellOutcome], seconds: Sequence[Cell
 
 def _figure(key: str, ours: Sequence[Numbers], theirs: Sequence[Numbers]) -> FigureComparison:
     first, second = tuple(run[key] for run in ours), tuple(run[key] for run in theirs)
+    if is_percentile(key) and None in first + second:
+        # What is left of the pairs would be those in which all went well; `requests.not_done` compares all of them.
+        return FigureComparison(key, first, second, mean_of(key, first), mean_of(key, second), estimate([]))
     return FigureComparison(
         key,
         first,
         second,
-        mean_of(first),
-        mean_of(second),
+        mean_of(key, first),
+        mean_of(key, second),
         estimate([b - a for a, b in zip(first, second, strict=True) if a is not None and b is not None]),
     )
 
 
-def mean_of(values: Sequence[float | None]) -> float | None:
-    """The mean of those that there are; None: there is none."""
+def mean_of(key: str, values: Sequence[float | None]) -> float | None:
+    """The mean of those that there are; None: there is none, or, of a percentile, not in every run."""
+    if is_percentile(key) and None in values:
+        return None
     return estimate([value for value in values if value is not None]).mean

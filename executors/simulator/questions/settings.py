@@ -2,6 +2,7 @@
 
 import difflib
 import re
+from decimal import Decimal
 from typing import Any, TypeAlias
 
 import attrs
@@ -26,6 +27,9 @@ SCENARIO_KEYS = tuple(
 
 _PART = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)((?:\[[^][]*\])*)")
 _INDEX = re.compile(r"\[([^][]*)\]")
+_RANGE = re.compile(r"(-?\d+(?:\.\d+)?)\.\.(-?\d+(?:\.\d+)?)(?::(\d+(?:\.\d+)?))?")
+VALUES_MAX = 10_000
+"""Of one range."""
 
 
 @attrs.frozen
@@ -66,7 +70,7 @@ def parse_setting(option: str, text: str) -> Setting:
 
 
 def parse_variation(option: str, text: str) -> tuple[Setting, ...]:
-    """Read `key=value,value,...`; a comma inside brackets, braces or quotes separates nothing.
+    """Read `key=value,value,...`; a comma inside brackets, braces or quotes separates nothing, and 2..8:3 is 2, 5, 8.
 
     Raises:
         ScenarioError: It has no key or no values, one of them is no YAML, or one stands there twice.
@@ -74,10 +78,27 @@ def parse_variation(option: str, text: str) -> tuple[Setting, ...]:
     key, equals, values = text.partition("=")
     if not equals or not key.strip() or not values.strip():
         raise ScenarioError(f"{option}: expected KEY=VALUE,VALUE,... such as target_replicas=8,12, found {text!r}")
-    settings = tuple(parse_setting(option, f"{key}={value}") for value in _split(values))
+    each = [value for part in _split(values) for value in _in_range(option, part.strip())]
+    settings = tuple(parse_setting(option, f"{key}={value}") for value in each)
     if len({setting.text for setting in settings}) < len(settings):
         raise ScenarioError(f"{option}: expected each value of {key.strip()} once, found {values!r}")
     return settings
+
+
+def _in_range(option: str, text: str) -> list[str]:
+    """The values of `FIRST..LAST` or `FIRST..LAST:STEP`; anything else is one value."""
+    match = _RANGE.fullmatch(text)
+    if match is None:
+        return [text]
+    first, last, step = Decimal(match[1]), Decimal(match[2]), Decimal(match[3] or 1)
+    if last < first or step <= 0:
+        raise ScenarioError(
+            f"{option}: expected FIRST..LAST or FIRST..LAST:STEP such as 1..64 or 2..8:3, upwards, found {text!r}"
+        )
+    count = int((last - first) / step) + 1
+    if count > VALUES_MAX:
+        raise ScenarioError(f"{option}: expected at most {VALUES_MAX:,} values, found {count:,} in {text!r}")
+    return [f"{first + place * step:f}" for place in range(count)]
 
 
 def _split(values: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Means of few runs, and how sure they are: Student's t, two-sided, 95 %."""
+"""Means of few runs, and how sure they are: Student's t, two-sided, 95 %; and one-sided, as sure as is asked."""
 
 import math
 from collections.abc import Sequence
@@ -40,11 +40,34 @@ def estimate(values: Sequence[float]) -> Estimate:
         return Estimate(count, values[0], low, high)
     mean = math.fsum(values) / count
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
-    half_width = _student_t(count - 1) * deviation / math.sqrt(count)
+    half_width = _student_t(count - 1, 0.5 + CONFIDENCE / 2) * deviation / math.sqrt(count)
     return Estimate(count, mean, mean - half_width, mean + half_width)
 
 
-def _student_t(degrees: int) -> float:
+def one_sided(values: Sequence[float], error: float) -> tuple[float, float]:
+    """Bounds of the true mean of two or more values; both are the mean where all values are equal.
+
+    The true mean is below the first in no more than a share `error` of such experiments, and above the second in no more.
+    """
+    count = len(values)
+    if all(value == values[0] for value in values):
+        return values[0], values[0]
+    mean = math.fsum(values) / count
+    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
+    half_width = _student_t(count - 1, 1 - error) * deviation / math.sqrt(count)
+    return mean - half_width, mean + half_width
+
+
+def share_bounds(kept: int, count: int, error: float) -> tuple[float, float]:
+    """The same of the share of runs in which something holds, of `count` of which it held in `kept` (Clopper and Pearson)."""
+    from scipy.special import betaincinv
+
+    low = float(betaincinv(kept, count - kept + 1, error)) if kept else 0.0
+    high = float(betaincinv(kept + 1, count - kept, 1 - error)) if kept < count else 1.0
+    return low, high
+
+
+def _student_t(degrees: int, share: float) -> float:
     from scipy.special import stdtrit  # a fifth of a second: only who asks for an interval waits for it
 
-    return float(stdtrit(degrees, 0.5 + CONFIDENCE / 2))
+    return float(stdtrit(degrees, share))

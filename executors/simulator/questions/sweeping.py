@@ -55,16 +55,15 @@ class Sweep:
     keys: tuple[str, ...]
 
 
-def sources_of(source: Source, variations: Sequence[tuple[Setting, ...]]) -> list[Source]:
-    """The grid: every combination of one value of each, the last varying fastest.
+def sources_of(source: Source, variations: Sequence[tuple[Setting, ...]]) -> tuple[list[Source], tuple[str, ...]]:
+    """The grid: every combination of one value of each, the last varying fastest; and what has to be known of its traces.
 
     Raises:
         ScenarioError: One of them makes no scenario, or its traces cannot be used. Nothing has run.
     """
     found = [attrs.evolve(source, settings=(*source.settings, *settings)) for settings in itertools.product(*variations)]
-    for each in found:
-        each.check()
-    return found
+    notes = dict.fromkeys(note for each in found for note in each.check())
+    return found, tuple(notes)
 
 
 def sweep(

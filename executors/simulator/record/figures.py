@@ -1,38 +1,15 @@
 """The figures of a run: what the table, the JSON and the report show."""
 
 import math
-from collections.abc import Sequence
 
 import attrs
 
-from executors.simulator.load.requests import RequestCounts
+from executors.simulator.load.requests import RequestCounts, SoFar
+from executors.simulator.record.engine_figures import EngineFigures
+from executors.simulator.record.percentiles import Percentiles, percentiles_of_all
 from executors.simulator.record.timeline import Gap, Timeline, Unserved, gaps, ranks_without_room, unserved, unserved_at_first_s
 
 LONG_WAIT_S = 1.0
-
-
-@attrs.frozen
-class Percentiles:
-    """Of some seconds; None where there were none. Interpolated between neighbours."""
-
-    p50: float | None
-    p95: float | None
-    p99: float | None
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> "Percentiles":
-        """Of values in any order."""
-        ordered = sorted(values)
-        if not ordered:
-            return cls(None, None, None)
-        return cls(*(_quantile(ordered, share) for share in (0.5, 0.95, 0.99)))
-
-
-def _quantile(ordered: list[float], share: float) -> float:
-    place = share * (len(ordered) - 1)
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
 @attrs.frozen(kw_only=True)
@@ -47,7 +24,8 @@ class RequestFigures:
         expired: Not done before their deadline (504).
         retried: How often one was done again, since the replica that worked on it had ended.
         unfinished: Still waiting or in flight when the run ended.
-        wait_s, latency_s: Of the done ones: until a replica took it, and until it was done.
+        not_done: All that came and were not done: what percentiles that are not known are to be compared by.
+        wait_s, latency_s: Of all: until a replica took it, and until it was done.
     """
 
     arrived: int
@@ -59,6 +37,7 @@ class RequestFigures:
     expired: int
     retried: int
     unfinished: int
+    not_done: int
     wait_s: Percentiles
     latency_s: Percentiles
 
@@ -105,6 +84,7 @@ class DeploymentFigures:
         controller_messages_refused: Commands of a replaced controller that the executor or a replica refused.
         gpu_hours: GPUs that replicas occupied, from placement to end.
         scaling: None: the target does not follow the load.
+        engine: None: its requests take their time, whatever else is served.
     """
 
     name: str
@@ -133,6 +113,7 @@ class DeploymentFigures:
     gpu_hours: float
     scaling: ScalingFigures | None
     requests: RequestFigures
+    engine: EngineFigures | None = None
 
 
 @attrs.define
@@ -154,7 +135,7 @@ class Tally:
 
 
 def figures_of(
-    name: str, status: str, tally: Tally, timeline: Timeline, requests: RequestCounts, end: float, *, autoscaled: bool = False
+    name: str, status: str, tally: Tally, timeline: Timeline, requests: RequestFigures, end: float, *, autoscaled: bool = False
 ) -> DeploymentFigures:
     """Sum up a finished run."""
     scaling = ScalingFigures(scale_events=tally.scale_events, replica_hours=tally.replica_seconds / 3600.0)
@@ -185,12 +166,13 @@ def figures_of(
         controller_messages_refused=tally.refused,
         gpu_hours=tally.gpu_seconds / 3600.0,
         scaling=scaling if autoscaled else None,
-        requests=request_figures(requests),
+        requests=requests,
     )
 
 
-def request_figures(counts: RequestCounts) -> RequestFigures:
+def request_figures(counts: RequestCounts, so_far: SoFar) -> RequestFigures:
     """Sum up what became of the requests."""
+    never = counts.failed + counts.lost + counts.expired
     return RequestFigures(
         arrived=counts.arrived,
         done=counts.done,
@@ -200,7 +182,8 @@ def request_figures(counts: RequestCounts) -> RequestFigures:
         lost=counts.lost,
         expired=counts.expired,
         retried=counts.retried,
-        unfinished=counts.arrived - counts.done - counts.failed - counts.lost - counts.expired,
-        wait_s=Percentiles.of(counts.waits_s),
-        latency_s=Percentiles.of(counts.latencies_s),
+        unfinished=counts.arrived - counts.done - never,
+        not_done=counts.arrived - counts.done,
+        wait_s=percentiles_of_all(counts.waits_s, so_far.waits_s, never),
+        latency_s=percentiles_of_all(counts.latencies_s, so_far.latencies_s, never),
     )

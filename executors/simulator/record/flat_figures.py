@@ -5,10 +5,11 @@ from typing import Any, TypeAlias
 import attrs
 
 from executors.simulator.record.figures import DeploymentFigures
+from executors.simulator.record.percentiles import SHARES, Percentiles
 from executors.simulator.record.timeline import Gap
 
 Numbers: TypeAlias = dict[str, float | None]
-"""Figures by key path, such as `requests.wait_s.p95`; None where a run has none, as no request was done."""
+"""Figures by key path, such as `requests.wait_s.p95`; None where a run has none, as too few requests were done."""
 
 NOT_COMPARED = ("name", "status", "world_size", "world_size_most")
 
@@ -43,6 +44,15 @@ LABELS = {
     "requests.expired": "requests expired",
     "requests.retried": "requests retried",
     "requests.unfinished": "requests unfinished",
+    "requests.not_done": "requests not done",
+    "engine.attainment": "share that met request_slo",
+    "engine.goodput_rps": "requests/s that met request_slo",
+    "engine.output_tokens_per_s": "output tokens/s",
+    "engine.too_long": "requests too long for any replica",
+    "engine.batch_mean": "batch, on average",
+    "engine.kv_peak": "share of the KV cache in use at most",
+    "engine.preemptions": "preemptions",
+    "engine.utilisation": "share of time that engines were busy",
     "healthy": "healthy at the end",
     "memory.gpu_gb": "GPU memory of all nodes",
     "memory.gpu_used": "share of GPU memory used",
@@ -91,18 +101,30 @@ def _walk(value: Any, prefix: str, found: Numbers) -> None:
             continue
         if key == "longest_gap":
             found["longest_gap_s"] = inner.length_s if isinstance(inner, Gap) else 0.0
-        elif key == "scaling" and inner is None:
+        elif key in ("scaling", "engine") and inner is None:
             continue
+        elif isinstance(inner, Percentiles):
+            found.update({f"{key}.{name}": getattr(inner, name) for name in SHARES})
         elif inner is None or (isinstance(inner, (int, float)) and not isinstance(inner, bool)):
             found[key] = None if inner is None else float(inner)
         elif attrs.has(type(inner)):
             _walk(inner, f"{key}.", found)
 
 
+PERCENTILES_OF = {"misses": " of answered", "engine": " of done"}
+"""Of what percentiles are that are not of all requests, by the part of a key before the first dot."""
+
+
 def label(key: str) -> str:
-    """A figure's name for people: `wait p95`."""
-    plain = key.removeprefix("requests.").removeprefix("misses.")
-    return LABELS.get(key) or plain.replace("_s.", " ").replace(".", " ").replace("_", " ")
+    """A figure's name for people: `wait p95 of all`."""
+    plain = key.removeprefix("requests.").removeprefix("misses.").removeprefix("engine.")
+    of = PERCENTILES_OF.get(key.partition(".")[0], " of all") if is_percentile(key) else ""
+    return LABELS.get(key) or plain.replace("_s.", " ").replace(".", " ").replace("_", " ") + of
+
+
+def is_percentile(key: str) -> bool:
+    """Whether it is one; None says of it that it is never, or was not known when the run ended, or that nobody came."""
+    return key.rpartition(".")[2] in SHARES
 
 
 def unit(key: str) -> str:
@@ -111,7 +133,7 @@ def unit(key: str) -> str:
         return "h"
     if key.endswith("_gb"):
         return "GB"
-    return "s" if any(part.endswith("_s") for part in key.split(".")) and "over_1_s" not in key else ""
+    return "s" if any(part.endswith("_s") for part in key.split(".")) and "over_1_s" not in key and "per_s" not in key else ""
 
 
 def quantity(key: str, value: float | None, *, signed: bool = False) -> str:

@@ -124,7 +124,7 @@ class Lives:
                 self._watch.believes(self._loop.now, process, replica, known.told)
             if known.ready:
                 process.replica, _ = user_code_ended(replica, self._loop.now)
-                self._requests.accept(process.replica_id)
+                self._requests.accept(process.replica_id, node.node_id)
                 if process.replica.ready:
                     process.ready_at = known.seen_at
                 if known.unready is not None:
@@ -283,7 +283,7 @@ class Lives:
         assert before is not None, "a process whose user code runs is up"
         process.replica, reactions = user_code_ended(before, self._loop.now, failure)
         if process.replica.constructed and not before.constructed and not before.draining:
-            self._requests.accept(process.replica_id)
+            self._requests.accept(process.replica_id, before.node_id)
         if process.replica.ready and not before.ready:
             process.ready_at = self._loop.now
             if not before.draining:

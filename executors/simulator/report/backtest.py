@@ -6,12 +6,13 @@ from html import escape
 import attrs
 
 from executors.simulator.questions.backtest import DEPLOYMENT, Backtest
+from executors.simulator.record.percentiles import Percentiles, shown
 from executors.simulator.report.data import BUCKETS_MAX, Json, milliseconds, row_cells, series_columns
 from executors.simulator.report.happened import rows_of
 from executors.simulator.report.parts import LIST, OVERLAYS, header, panel, timeline, whole_page
 from executors.simulator.report.words import duration, share
 
-HEADERS = ("policy", "SLO misses", "replica-hours", "scale events", "rank moves", "wait p50", "wait p99")
+HEADERS = ("policy", "SLO misses", "replica-hours", "scale events", "rank moves", "wait p50 of all", "wait p99 of all")
 
 SCRIPTS = (
     "common",
@@ -38,8 +39,8 @@ def cells_of(found: Backtest) -> tuple[str, ...]:
         f"{found.replica_hours:,.2f} h",
         f"{found.scale_events:,}",
         f"{found.rank_moves:,}",
-        _seconds(found.wait_s.p50),
-        _seconds(found.wait_s.p99),
+        _seconds(found.wait_s, "p50"),
+        _seconds(found.wait_s, "p99"),
     )
 
 
@@ -49,7 +50,9 @@ def render_backtest(title: str, slo_wait_s: float, found: Sequence[Backtest], re
     facts = [("requests", f"{found[0].requests:,}"), ("policies", f"{len(found):,}"), ("simulated", duration(end))]
     about = (
         "The requests are the same for each policy. A request misses its objective when it waits longer than "
-        f"{slo_wait_s:g} s for a replica, or is not done. All pictures have one scale."
+        f"{slo_wait_s:g} s for a replica, or is not done. "
+        "Percentiles are of all requests: one that was turned away, lost or not done in time waits for ever. "
+        "All pictures have one scale."
     )
     body = "\n".join(
         (
@@ -119,5 +122,6 @@ def _policy(found: Backtest, most: int) -> Json:
     }
 
 
-def _seconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f} s"
+def _seconds(values: Percentiles, name: str) -> str:
+    told = shown(values, name)
+    return f"{told} s" if told[-1].isdigit() else told

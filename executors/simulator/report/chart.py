@@ -117,6 +117,11 @@ def ticks_of(points: Sequence[Point]) -> list[float]:
     high = max(0.0, *(point.high for point in points))
     if min(point.mean for point in points) >= 0.0:
         low = 0.0  # an interval of counts may reach below 0, the counts never do
+    return even_ticks(low, high)
+
+
+def even_ticks(low: float, high: float) -> list[float]:
+    """Two to six round numbers, the first no higher than one value and the last no lower than the other."""
     if high <= low:
         return [low, low + 1.0]
     rough = (high - low) / 4

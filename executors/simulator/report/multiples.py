@@ -23,7 +23,7 @@ class SweepCell:
 
     Attributes:
         settings: What was varied and to what; all cells of a sweep have the same keys, in the same order.
-        figures: By name with its unit ("wait p99 [s]"): one value a seed; NaN where a run had none.
+        figures: By name with its unit ("wait p99 of all [s]"): one value a seed; NaN where a run had none.
     """
 
     settings: Settings

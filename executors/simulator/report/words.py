@@ -5,7 +5,9 @@ from collections.abc import Sequence
 import attrs
 
 from executors.checking import Checking
-from executors.simulator.record.figures import DeploymentFigures, Percentiles, RequestFigures, ScalingFigures
+from executors.simulator.record.figures import DeploymentFigures, RequestFigures, ScalingFigures
+from executors.simulator.record.percentiles import SHARES, Percentiles, shown
+from executors.simulator.report.engine_words import engine_rows
 from executors.simulator.residency.run import ResidencyResult
 from executors.simulator.run import RunResult
 from executors.simulator.times import moment
@@ -65,7 +67,8 @@ def _aligned(columns: Sequence[Sequence[FigureLine]]) -> Sequence[tuple[str, Seq
 
 def _lines(figures: DeploymentFigures) -> dict[str, Sequence[FigureLine]]:
     """All lines of one deployment, by title; each has every label, whether there is anything to tell or not."""
-    return {"Ranks": _of_ranks(figures), "Requests": _of_requests(figures.requests), "Replicas": _of_replicas(figures)}
+    requests = (*_of_requests(figures.requests), *(FigureLine(*row) for row in engine_rows(figures.engine)))
+    return {"Ranks": _of_ranks(figures), "Requests": requests, "Replicas": _of_replicas(figures)}
 
 
 def _told(*lines: tuple[str, str]) -> tuple[FigureLine, ...]:
@@ -117,9 +120,17 @@ def _of_requests(requests: RequestFigures) -> Sequence[FigureLine]:
         _where_some("  done again", requests.retried),
         *_told(
             ("  unfinished at the end", f"{requests.unfinished:,}"),
-            ("wait p50 / p95 / p99", percentiles(requests.wait_s)),
-            ("latency p50 / p95 / p99", percentiles(requests.latency_s)),
         ),
+        *_times("wait", requests.wait_s),
+        *_times("latency", requests.latency_s),
+    )
+
+
+def _times(what: str, values: Percentiles) -> Sequence[FigureLine]:
+    """Percentiles of all and, where some are not done, of those that are."""
+    return (
+        FigureLine(f"{what} p50 / p95 / p99 of all", percentiles(values)),
+        FigureLine(f"  {what} of finished", of_finished(values), is_told=values.finished is not None),
     )
 
 
@@ -149,10 +160,22 @@ def longest_gap(figures: DeploymentFigures) -> str:
 
 
 def percentiles(values: Percentiles) -> str:
-    """Three of them, or that there were none."""
-    if values.p50 is None or values.p95 is None or values.p99 is None:
-        return "no request done"
-    return " / ".join(f"{value:.2f}" for value in (values.p50, values.p95, values.p99)) + " s"
+    """Three of them, the unit behind the last number, or that there were none."""
+    if not values.n:
+        return "none"
+    told = [shown(values, name) for name in SHARES]
+    numbers = [index for index, each in enumerate(told) if each[-1].isdigit()]
+    for index in numbers[-1:]:
+        told[index] += " s"
+    return " / ".join(told)
+
+
+def of_finished(values: Percentiles) -> str:
+    """Three of those that finished, where not all did."""
+    if values.finished is None:
+        return "-"
+    known = [value for value in (values.finished.p50, values.finished.p95, values.finished.p99) if value is not None]
+    return " / ".join(f"{value:,.2f}" for value in known) + " s" if known else "none"
 
 
 def share(part: int, whole: int) -> str:

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
-from executors.simulator.load.requests import RequestCounts
-from executors.simulator.record.figures import Percentiles, RequestFigures, request_figures
+from executors.simulator.load.requests import RequestCounts, RequestQueue, SoFar
+from executors.simulator.record.figures import RequestFigures, request_figures
+from executors.simulator.record.percentiles import Percentiles, percentiles_of_finished
 from executors.simulator.record.series import Bucket
 from executors.simulator.residency.record import DeploymentTally
 from executors.simulator.scenario.weights import GB
@@ -117,7 +118,9 @@ class AllFigures:
 def misses_of(tallies: Sequence[DeploymentTally]) -> Misses:
     """Of one model, or of several."""
     answers = [seconds for tally in tallies for seconds in tally.first_answers_s]
-    return Misses(count=sum(tally.misses for tally in tallies), answered=len(answers), first_answer_s=Percentiles.of(answers))
+    return Misses(
+        count=sum(tally.misses for tally in tallies), answered=len(answers), first_answer_s=percentiles_of_finished(answers)
+    )
 
 
 def moves_of(tallies: Sequence[DeploymentTally]) -> Moves:
@@ -140,15 +143,18 @@ def moves_of(tallies: Sequence[DeploymentTally]) -> Moves:
     )
 
 
-def requests_of(all_counts: Iterable[RequestCounts]) -> RequestFigures:
+def requests_of(queues: Iterable[RequestQueue]) -> RequestFigures:
     """Of one model, or of several."""
-    together = RequestCounts()
-    for counts in all_counts:
+    together, so_far = RequestCounts(), SoFar()
+    for queue in queues:
+        counts, theirs = queue.counts, queue.so_far()
         for name in ("arrived", "failed", "rejected", "lost", "expired", "retried"):
             setattr(together, name, getattr(together, name) + getattr(counts, name))
         together.waits_s.extend(counts.waits_s)
         together.latencies_s.extend(counts.latencies_s)
-    return request_figures(together)
+        so_far.waits_s.extend(theirs.waits_s)
+        so_far.latencies_s.extend(theirs.latencies_s)
+    return request_figures(together, so_far)
 
 
 def share(part: Sequence[Bucket], whole: Sequence[Bucket], end: float) -> tuple[float, float]:

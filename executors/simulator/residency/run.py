@@ -204,7 +204,7 @@ class ResidencyRun(Motion[Journal]):
                 memory=self._memory(now),
                 misses=misses_of(tallies),
                 moves=moves_of(tallies),
-                requests=requests_of(queue.counts for queue in world.queues.values()),
+                requests=requests_of(world.queues.values()),
             ),
             deployments=tuple(map(self._figures_of, world.tallies)),
             happenings=tuple(world.story.happenings),
@@ -235,7 +235,7 @@ class ResidencyRun(Motion[Journal]):
             cold_s=seconds["COLD"],
             misses=misses_of([tally]),
             moves=moves_of([tally]),
-            requests=requests_of([world.queues[deployment].counts]),
+            requests=requests_of([world.queues[deployment]]),
         )
 
     def _memory(self, end: float) -> MemoryFigures:

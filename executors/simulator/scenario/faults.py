@@ -3,16 +3,20 @@
 Each class checks its own fields; that the nodes and deployments exist is checked by `Scenario`.
 """
 
-import math
+from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
 import attrs
 
 from executors.simulator.faults.node_trace import NodeTrace, NodeTraceForm
-from executors.simulator.fields import FieldProblem, Missing, choice, flag, integer, name, number, optional
+from executors.simulator.fields import FieldProblem, FileTime, Missing, choice, flag, integer, name, number, optional, shown
 from executors.simulator.load.distributions import Distribution
+from executors.simulator.load.presets import FAULTS as PRESETS
+from executors.simulator.load.stamps import ISO, LONG_UNITS, TIME_UNITS, Stamps, between_s
+from executors.simulator.load.table import FIRST, Reading
 from executors.simulator.scenario.hardware import GPU_GB_MAX
 from executors.simulator.scenario.moments import Moment
+from executors.simulator.scenario.timed_file import TimedFile
 from rankcore.checks import COUNT_MAX
 from rankcore.frozen import FrozenJson, freeze_json
 
@@ -391,20 +395,20 @@ class FaultRate:
             raise FieldProblem(("end_s",), self.end_s, f"a number above begin_s, which is {self.begin_s:g}")
 
 
-TIME_UNITS = {"days": 86_400.0, "hours": 3_600.0, "minutes": 60.0, "seconds": 1.0, "milliseconds": 0.001}
 NODE_MAPPINGS = ("sample", "first", "by_name", "slots")
 OF_A_POPULATION = ("sample", "first")
 CLUSTER_MAX = 1_000_000
 
 
 @attrs.frozen(kw_only=True)
-class FaultTrace:
-    """Node faults of a CSV file, one line for each node that goes down or comes up, sorted by time.
+class FaultTrace(TimedFile):
+    """Node faults of a file, CSV or JSON lines, packed or not, one row for each node that goes down or comes up.
 
     Faults of one node may overlap: it is up again when all of them are over.
 
     Attributes:
         file: Relative to the scenario file.
+        preset: A published trace, which sets the keys that are not here.
         group: The node group that the trace's nodes stand for; None: all nodes of the scenario.
         cluster_size: Of how many nodes the trace is, those that never failed included; for "sample" and "first".
         map: "sample": each node stands for one of `cluster_size`, drawn by the seed; those that the trace does not name have no
@@ -415,12 +419,13 @@ class FaultTrace:
         replicate: With "sample", more nodes than `cluster_size` are copies of the trace, whose faults come at other times.
         node_column, time_column, event_column: What the columns are called; other columns are not looked at.
         down, up: What stands in the event column.
-        time_unit: Of the time column, and of `begin` and `end`.
+        time_unit: Of the time column, and of `begin` and `end`; "iso": ISO 8601, in UTC where no zone is named.
         begin, end: The window of the trace; its begin is second 0 of the run. Who is down at the begin is so in the run.
         events: The window, read from the file; not a key of the scenario.
     """
 
     file: str = attrs.field(validator=name)
+    preset: str | None = attrs.field(default=None, validator=optional(choice(*PRESETS)))
     group: str | None = attrs.field(default=None, validator=optional(name))
     cluster_size: int | None = attrs.field(default=None, validator=optional(integer(1, CLUSTER_MAX)))
     map: str = attrs.field(default="sample", validator=choice(*NODE_MAPPINGS))
@@ -430,12 +435,13 @@ class FaultTrace:
     event_column: str = attrs.field(default="event", validator=name)
     down: str = attrs.field(default="down", validator=name)
     up: str = attrs.field(default="up", validator=name)
-    time_unit: str = attrs.field(default="seconds", validator=choice(*TIME_UNITS))
-    begin: float = attrs.field(default=0.0, validator=number(least=0.0, most=1e15))
-    end: float | None = attrs.field(default=None, validator=optional(number(above=0.0, most=1e15)))
+    time_unit: str = attrs.field(default="seconds", validator=choice(*LONG_UNITS, *TIME_UNITS))
+    begin: float | str = attrs.field(default=0.0, validator=FileTime())
+    end: float | str | None = attrs.field(default=None, validator=optional(FileTime()))
     events: NodeTrace | None = attrs.field(default=None, metadata={"in_file": False})
 
     def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
         if self.map in OF_A_POPULATION and self.cluster_size is None:
             raise FieldProblem(
                 ("cluster_size",), Missing(), f"an integer: of how many nodes is {self.file}? (or map: by_name, slots)"
@@ -446,24 +452,54 @@ class FaultTrace:
             raise FieldProblem(("replicate",), True, "false, but for map: sample")
         if self.down == self.up:
             raise FieldProblem(("up",), self.up, "another word than that for down")
-        if self.end is not None and self.end <= self.begin:
-            raise FieldProblem(("end",), self.end, f"a number above begin, which is {self.begin:g}")
+        self._check_window()
         columns = (self.node_column, self.time_column, self.event_column)
         if len(set(columns)) < len(columns):
             raise FieldProblem(("event_column",), self.event_column, "a column of its own for node, time and event")
 
+    def _check_window(self) -> None:
+        if self.end is not None and self._origin == FIRST:
+            raise FieldProblem(("begin",), Missing(), "a time of the file where there is an end, as time_unit is iso")
+        length_s = self._window_s
+        if length_s is not None and length_s <= 0.0:
+            raise FieldProblem(("end",), self.end, f"a time after begin, which is {shown(self.begin)}")
+
+    @property
+    def _origin(self) -> float | str:
+        """What becomes 0: the begin of the window, or of a file in which no time is 0."""
+        return FIRST if self._unit == ISO and self.begin == 0.0 else self.begin
+
+    @property
+    def _unit(self) -> str:
+        return LONG_UNITS.get(self.time_unit, self.time_unit)
+
+    @property
+    def _window_s(self) -> float | None:
+        stamps = Stamps(Path(self.file), self.time_column, self._unit)
+        begin = None if self._origin == FIRST else stamps.given("begin", self.begin)
+        return None if self.end is None or begin is None else between_s(begin, stamps.given("end", self.end))
+
     @property
     def form(self) -> NodeTraceForm:
         """How the file is to be read."""
+        reading = Reading(
+            time=self.time_column,
+            time_unit=self._unit,
+            sort=self.sort,
+            where=self.where,
+            skip_bad=self.skip_bad,
+            origin=self._origin,
+            end=self.end,
+            of="node fault",
+            ahead=True,
+        )
         return NodeTraceForm(
+            reading=reading,
             node_column=self.node_column,
-            time_column=self.time_column,
             event_column=self.event_column,
             down=self.down,
             up=self.up,
-            unit_s=TIME_UNITS[self.time_unit],
-            begin=self.begin,
-            end=math.inf if self.end is None else self.end,
+            window_s=self._window_s,
             map=self.map,
             cluster_size=self.cluster_size,
         )

@@ -5,7 +5,7 @@ from typing import Any
 
 import attrs
 
-from executors.simulator.fields import PERIOD_MIN_S, FieldProblem, integer, name, number, optional
+from executors.simulator.fields import PERIOD_MIN_S, FieldProblem, Text, integer, name, number, optional
 from executors.simulator.load.distributions import Constant, Distribution
 from executors.simulator.scenario.weights import WEIGHT_GB_MAX, check_labels
 
@@ -25,6 +25,7 @@ class NodeGroup:
         count: How many nodes; None: one, called as the group is.
         gpus: GPUs of each node.
         memory_gb: Memory of each node; None: as much as anybody wants.
+        gpu_type: What its GPUs are, such as H100: an engine has a table for it; None: no engine runs here.
         gpu_gb: Memory of each GPU that weights may be planned on, as the node says it; None: none is.
         really_gpu_gb: What is found when it is full, on a node that says too much; None: it says the truth.
         cpu_cache_gb: CPU memory in which weights that left the GPU may be kept.
@@ -35,6 +36,7 @@ class NodeGroup:
     gpus: int = attrs.field(validator=integer(1, 1024))
     memory_gb: float | None = attrs.field(default=None, validator=optional(number(above=0.0, most=MEMORY_GB_MAX)))
     count: int | None = attrs.field(default=None, validator=optional(integer(1, NODES_MAX)))
+    gpu_type: str | None = attrs.field(default=None, validator=optional(Text()))
     gpu_gb: float | None = attrs.field(default=None, validator=optional(number(above=0.0, most=GPU_GB_MAX)))
     really_gpu_gb: float | None = attrs.field(default=None, validator=optional(number(above=0.0, most=GPU_GB_MAX)))
     cpu_cache_gb: float = attrs.field(default=0.0, validator=number(least=0.0, most=WEIGHT_GB_MAX))

@@ -1,10 +1,11 @@
 """From a scenario file to a `Scenario` and the requests of its traces, all of it checked before anything runs."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import attrs
 
-from executors.simulator.faults.node_trace import NodeTraceError, read_node_trace
+from executors.simulator.faults.node_trace import read_node_trace
 from executors.simulator.fields import FieldProblem
 from executors.simulator.load.arrivals import Arrivals, TooManyRequestsError
 from executors.simulator.load.csvfile import TraceError
@@ -47,7 +48,7 @@ def with_node_events(scenario: Scenario, folder: Path) -> Scenario:
         return scenario
     try:
         events = read_node_trace(folder / trace.file, trace.form, scenario.node_ids_of(trace.group))
-    except NodeTraceError as error:
+    except TraceError as error:
         raise ScenarioError(f"fault_trace.file: {error}") from None
     return attrs.evolve(scenario, fault_trace=attrs.evolve(trace, events=events))
 
@@ -68,17 +69,31 @@ def load_arrivals(scenario: Scenario, folder: Path, seed: int) -> dict[str, Arri
         name = deployment.spec.name
         requests = deployment.requests or shares.get(name)
         try:
-            found[name] = Arrivals() if requests is None else make_arrivals(requests, name, folder, streams)
+            arrivals = Arrivals()
+            if requests is not None:
+                arrivals = make_arrivals(requests, name, folder, streams, has_engine=deployment.engine is not None)
+            # Of a share the others are left out of course.
+            found[name] = arrivals if deployment.requests is not None else attrs.evolve(arrivals, notes=())
         except (TraceError, TooManyRequestsError) as error:
             source = next(key for key, cls in REQUEST_SOURCES.items() if isinstance(requests, cls))
             key = f"{source}.file" if isinstance(error, TraceError) else source
             whose = f"deployments[{index}].requests.{key}" if deployment.requests is not None else "traffic"
             raise ScenarioError(f"{whose}: {error}") from None
+        except FieldProblem as problem:
+            whose = path_text(("deployments", index, "requests", "trace", *problem.keys))
+            raise ScenarioError(f"{whose}: {problem}") from None
     try:
         scenario.check_rates(max((each.at_s[-1] for each in found.values() if each.at_s), default=0.0))
     except FieldProblem as problem:
         raise ScenarioError(f"{path_text(problem.keys)}: {problem}") from None
     return found
+
+
+def notes_of(scenario: Scenario, arrivals: Mapping[str, Arrivals]) -> tuple[str, ...]:
+    """What a reader of the figures has to know of the traces, each thing once."""
+    events = scenario.fault_trace.events if scenario.fault_trace is not None else None
+    found = [note for each in arrivals.values() for note in each.notes]
+    return tuple(dict.fromkeys((*found, *(events.notes if events is not None else ()))))
 
 
 def _shares(scenario: Scenario, folder: Path) -> dict[str, Requests]:

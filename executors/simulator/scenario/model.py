@@ -9,8 +9,10 @@ from typing import Any
 
 import attrs
 
+from executors.simulator.engines.spec import Engine
 from executors.simulator.fields import PERIOD_MIN_S, FieldProblem, Text, choice, flag, integer, name, number, optional
 from executors.simulator.load.distributions import Constant, Distribution
+from executors.simulator.scenario.engines import RequestSlo, ScenarioEngine, engines_by_node
 from executors.simulator.scenario.faults import (
     OF_WEIGHTS,
     WITH_RESIDENCY,
@@ -25,7 +27,7 @@ from executors.simulator.scenario.gpu_nodes import NodeList, NodeShape
 from executors.simulator.scenario.hardware import MEMORY_GB_MAX, NODES_MAX, NetworkModel, NodeGroup
 from executors.simulator.scenario.moments import Moment
 from executors.simulator.scenario.placements import PlacementGroup, check_fits, check_groups
-from executors.simulator.scenario.requests import Requests
+from executors.simulator.scenario.requests import Requests, TraceRequests, check_engine
 from executors.simulator.scenario.traffic import Traffic
 from executors.simulator.scenario.weights import COLD, WARM, Loading, ScenarioResidency, Size, WeightSizes
 from rankcore import DeploymentSpec, StaticPlacement
@@ -65,6 +67,8 @@ class Deployment:
         max_retries: How often one request is done again.
         request_timeout_s: How long after its arrival a request that is not done is given up; None: never.
         sessions: Requests are of so many sessions in turn, and "affinity" sends those of one to one replica; None: of none.
+        engine: The engine by which its replicas serve requests; None: each takes its `service_s`, whatever else is served.
+        request_slo: With an engine: when a request counts as good; None: always, once it is done.
         requests: Where its requests come from; None: it has none.
         autoscaling: How the target follows the load, in place of `target_replicas`; None: it does not.
         residency: Its weights, where they are on GPUs only while they are wanted; None: each replica has its own for life. With
@@ -86,6 +90,8 @@ class Deployment:
     init_s: Distribution = DEFAULT_INIT
     reconfigure_s: Distribution = DEFAULT_RECONFIGURE
     drain_s: Distribution = DEFAULT_DRAIN
+    engine: str | None = attrs.field(default=None, validator=optional(name))
+    request_slo: RequestSlo | None = None
     requests: Requests | None = None
     autoscaling: AutoscalingSpec | None = None
     residency: ScenarioResidency | None = None
@@ -96,9 +102,16 @@ class Deployment:
         return self.spec.target_replicas if self.autoscaling is None else self.autoscaling.max_replicas
 
     def __attrs_post_init__(self) -> None:
-        if (self.routing_policy == "affinity") != (self.sessions is not None):
+        has_sessions = isinstance(self.requests, TraceRequests) and "session" in self.requests.columns
+        if self.sessions is not None and has_sessions:
+            raise FieldProblem(("sessions",), self.sessions, "nothing, as the trace has a column of sessions")
+        if (self.routing_policy == "affinity") != (self.sessions is not None) and not has_sessions:
             allowed = 'a number where routing_policy is "affinity", and left out elsewhere'
             raise FieldProblem(("sessions",), self.sessions, allowed)
+        if self.request_slo is not None and self.engine is None:
+            raise FieldProblem(("request_slo",), "a mapping", "nothing, as the deployment has no engine")
+        if self.requests is not None:
+            check_engine(self.requests, self.engine)
 
     @property
     def routing(self) -> RoutingSpec:
@@ -183,6 +196,7 @@ class Scenario:
             waits for room, and what fits on none of either is refused at once.
         node_list: And more of them, out of a list of real nodes, for deployments with residency.
         placement_groups: What others have reserved on them, for deployments with a static placement.
+        engines: What serves requests that share its iterations.
         weight_sizes: Where sizes of weights stand that deployments do not say themselves.
         every_deployment: What holds for every deployment that says nothing else: any of its keys.
         deployments: What runs on them.
@@ -206,6 +220,7 @@ class Scenario:
     node_list: NodeList | None = None
     expected_shapes: tuple[NodeGroup, ...] = ()
     placement_groups: tuple[PlacementGroup, ...] = ()
+    engines: tuple[ScenarioEngine, ...] = ()
     weight_sizes: WeightSizes | None = None
     every_deployment: Mapping[str, Any] = attrs.Factory(dict)
     deployments: tuple[Deployment, ...] = ()
@@ -226,6 +241,7 @@ class Scenario:
         check_groups(self.placement_groups, self.nodes)
         self._check_deployments()
         self._check_residency()
+        self._check_engines()
         self._check_faults()
         self._check_fault_rates()
         self._check_fault_trace()
@@ -253,7 +269,7 @@ class Scenario:
         events = (trace, trace.events) if trace is not None else ()
         specs = (each for deployment in self.deployments for each in (deployment.spec, deployment.autoscaling))
         happens = (*self.faults, *self.fault_rates, *self.changes, *events)
-        return (self, self.network, *self.placement_groups, *self.deployments, *self.shapes, *specs, *happens)
+        return (self, self.network, *self.engines, *self.placement_groups, *self.deployments, *self.shapes, *specs, *happens)
 
     @cached_property
     def bundle_counts(self) -> dict[str, int]:
@@ -354,6 +370,48 @@ class Scenario:
             self._check_replicas(("deployments", index, *field.split(".")), deployment.spec.name, deployment.most_replicas)
             if deployment.residency is None:
                 self._check_room(index, deployment)
+
+    def _check_engines(self) -> None:
+        names = [engine.name for engine in self.engines]
+        for index, found in enumerate(names):
+            if found in names[:index]:
+                raise FieldProblem(("engines", index, "name"), found, "a name that no other engine has")
+        for index, each in enumerate(self.deployments):
+            if each.engine is None:
+                continue
+            keys = ("deployments", index, "engine")
+            if each.engine not in names:
+                raise FieldProblem(
+                    keys, each.engine, f"one of the engines {_listed(names)}" if names else "an entry of engines"
+                )
+            if each.residency is not None:
+                raise FieldProblem(keys, each.engine, "nothing, as the deployment has residency")
+            if self.traffic is not None and each.requests is None:
+                raise FieldProblem(keys, each.engine, "requests beside it, as those of traffic are for no engine")
+            try:
+                self.engines_of(each)
+            except FieldProblem as problem:
+                raise problem.within(keys) from None
+
+    def engines_of(self, deployment: Deployment) -> dict[str, Engine]:
+        """The engine of a replica on each node that may have one; empty: the deployment has no engine."""
+        engine = next((each for each in self.engines if each.name == deployment.engine), None)
+        if engine is None:
+            return {}
+        tp, memory_gb = deployment.gpus_per_replica, deployment.memory_gb_per_replica
+        anywhere = deployment.spec.static_placement is not None
+        return engines_by_node(engine, (each for each in self.nodes if anywhere or each.holds(tp, memory_gb)), tp)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is allowed, and perhaps not meant."""
+        seqs = {engine.name: engine.max_num_seqs for engine in self.engines}
+        limited = [each for each in self.deployments if each.engine and each.max_ongoing_requests < seqs[each.engine]]
+        return tuple(
+            f"router_limits_batch: {each.spec.name} has {each.max_ongoing_requests} requests at most on a replica"
+            f" (max_ongoing_requests), though engine {each.engine!r} batches {seqs[each.engine or '']} (max_num_seqs)"
+            for each in limited
+        )
 
     def _check_residency(self) -> None:
         """What only deployments with residency may have, and what they may not."""

@@ -9,7 +9,20 @@ from typing import Any, TypeAlias, get_args, get_origin
 
 import attrs
 
-from executors.simulator.fields import SECONDS_MAX, Amounts, Check, Choice, Flag, Integer, Number, Optional, Text, integer
+from executors.simulator.fields import (
+    SECONDS_MAX,
+    Amounts,
+    Check,
+    Choice,
+    FileTime,
+    Flag,
+    Integer,
+    Number,
+    Optional,
+    Text,
+    TrueOr,
+    integer,
+)
 from executors.simulator.load.distributions import BY_NAME, SAMPLES_MAX, ColumnOfFile, Distribution
 from executors.simulator.scenario.describe import TARGET, Annotation, Key, keys_of, summary_of, without_none
 from executors.simulator.scenario.faults import FAULTS, Fault
@@ -169,6 +182,10 @@ def of_check(check: Check) -> Schema:
             return {"type": "number", **floor, "maximum": most}
         case Flag():
             return {"type": "boolean"}
+        case TrueOr(word):
+            return {"enum": [True, word]}
+        case FileTime(words):
+            return {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}], "examples": [*words, "2023-11-16T18:40Z"]}
         case Choice(options):
             return {"const": options[0]} if len(options) == 1 else {"enum": list(options)}
         case Text(_, without, most, least):

@@ -17,7 +17,9 @@ from cattrs.gen import make_dict_structure_fn
 from executors.simulator.fields import SECONDS_MAX, FieldProblem, FileProblem, Missing, is_number
 from executors.simulator.load.csvfile import TraceError
 from executors.simulator.load.distributions import BY_NAME, ColumnOfFile, Constant, Distribution, Empirical, Exponential
+from executors.simulator.load.presets import with_preset
 from executors.simulator.scenario.autoscaling import AUTOSCALING_CHECKS, autoscaling_of, check_not_static, target_of
+from executors.simulator.scenario.engines import REFUSED, ScenarioEngine
 from executors.simulator.scenario.every import Origins, expanded
 from executors.simulator.scenario.faults import FAULTS, Fault, FaultRate
 from executors.simulator.scenario.files import listed_names, with_files
@@ -152,7 +154,7 @@ def _class_hook(cls: type) -> Callable[[Any, Any], Any]:
     required = tuple(field.name for field in fields if field.default is attrs.NOTHING)
 
     def hook(data: Any, _: Any) -> Any:
-        return structure(_check_keys(data, known, required), cls)
+        return structure(with_preset(_check_keys(data, known, required), known), cls)
 
     return hook
 
@@ -290,6 +292,15 @@ def _structure_requests(data: Any, _: Any) -> Requests:
     return requests
 
 
+def _structure_engine(data: Any, _: Any) -> ScenarioEngine:
+    """As any class; what other engines can do and this one can't is refused as such."""
+    for key in REFUSED:
+        if isinstance(data, Mapping) and key in data:
+            raise FieldProblem((key,), data[key], f"no {key}: engines here have none, so figures would be of another one")
+    engine: ScenarioEngine = _class_hook(ScenarioEngine)(data, ScenarioEngine)
+    return engine
+
+
 def _structure_moment(data: Any, _: Any) -> Moment:
     if is_number(data) and 0 <= data <= SECONDS_MAX:
         return Moment(offset_s=float(data))
@@ -331,6 +342,8 @@ def _make_converter() -> cattrs.Converter:
     for scalar in (int, str, bool):
         converter.register_structure_hook(scalar, _as_is)
     converter.register_structure_hook(float, _as_float)
+    for either in (bool | str, float | str, float | str | None):
+        converter.register_structure_hook_func(partial(operator.eq, either), _as_is)
     converter.register_structure_hook_func(_is_mapping, _as_is)
     converter.register_structure_hook_factory(_is_tuple, _tuple_hook)
     converter.register_structure_hook_factory(_is_plain_class, _class_hook)
@@ -363,5 +376,6 @@ _SPECIAL: dict[Any, Callable[[Any, Any], Any]] = {
     FaultRate: _structure_fault_rate,
     DrawnTokens: _structure_tokens,
     Requests: _structure_requests,
+    ScenarioEngine: _structure_engine,
 }
 _CONVERTER = _make_converter()

@@ -5,11 +5,20 @@ from pathlib import Path
 
 import attrs
 
-from executors.simulator.fields import FieldProblem, integer, name, number, optional
+from executors.simulator.fields import FieldProblem, choice, integer, name, number, optional
 from executors.simulator.load.csvfile import number_of, read_cells
 from executors.simulator.load.distributions import Distribution
-from executors.simulator.load.traces import CV_MAX, RATE_MAX, STAMP_MAX
-from executors.simulator.scenario.requests import DrawnTokens, GammaRequests, RateRequests, Requests, check_service
+from executors.simulator.load.presets import RATES
+from executors.simulator.load.stamps import STAMP_MAX
+from executors.simulator.load.traces import CV_MAX, RATE_MAX
+from executors.simulator.scenario.requests import (
+    DrawnTokens,
+    GammaRequests,
+    RateRequests,
+    Requests,
+    check_service,
+    check_times,
+)
 
 WINDOW_S = 600.0
 
@@ -36,6 +45,7 @@ class ZipfTraffic:
 
     def __attrs_post_init__(self) -> None:
         check_service(self.service_s, self.tokens)
+        check_times(self.tokens)
 
     def shares(self, models: int) -> list[float]:
         """Of each, the most popular first; together 1."""
@@ -50,6 +60,7 @@ class ClientTraffic:
     Attributes:
         file: Relative to the scenario file: a CSV file with a row for each client and window; where one is missing,
             nothing arrives.
+        preset: Published rates, which set the keys that are not here.
         client_column: Which client it is.
         start_column: When the window begins, in seconds.
         rate_column: Requests per second in it.
@@ -65,6 +76,7 @@ class ClientTraffic:
     """
 
     file: str = attrs.field(validator=name)
+    preset: str | None = attrs.field(default=None, validator=optional(choice(*RATES)))
     client_column: str = attrs.field(default="client_id", validator=name)
     start_column: str = attrs.field(default="timestamp", validator=name)
     rate_column: str = attrs.field(default="rate", validator=name)
@@ -80,6 +92,7 @@ class ClientTraffic:
 
     def __attrs_post_init__(self) -> None:
         check_service(self.service_s, self.tokens)
+        check_times(self.tokens)
 
 
 @attrs.frozen(kw_only=True)

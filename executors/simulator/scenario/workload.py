@@ -7,14 +7,22 @@ are served. That is what makes two scenarios on one seed comparable.
 
 from array import array
 from collections.abc import Iterable
+from itertools import repeat
+from operator import sub
 from pathlib import Path
 
-from executors.simulator.fields import SECONDS_MAX
+import attrs
+
+from executors.simulator.engines.spec import TOKENS_MAX
+from executors.simulator.fields import SECONDS_MAX, shown
 from executors.simulator.load.arrivals import Arrivals, RateWindow, draw_arrivals
-from executors.simulator.load.csvfile import TraceError
+from executors.simulator.load.csvfile import TraceError, refuse
 from executors.simulator.load.distributions import Distribution
-from executors.simulator.load.traces import RATE_MAX, RateColumns, read_rates, read_trace
+from executors.simulator.load.stamps import STAMP_MAX, UNITS_S
+from executors.simulator.load.table import Counts, Kind, Numbers, Table, Words, read_table
+from executors.simulator.load.traces import RATE_MAX, RateColumns, read_rates
 from executors.simulator.scenario.requests import (
+    END,
     DrawnTokens,
     GammaRequests,
     PoissonRequests,
@@ -24,46 +32,110 @@ from executors.simulator.scenario.requests import (
 )
 from executors.simulator.streams import Streams
 
+TIMEOUT_MIN_S = 0.001
+OF_TOKENS = ("prompt", "output", "cached")
+OF_SERVICE = ("service", "began")
+OF_REQUESTS = ("session", "timeout")
+"""Columns of traces: those that say how long a request takes, in one way or the other, and those of any request."""
 
-def make_arrivals(requests: Requests, deployment: str, folder: Path, streams: Streams) -> Arrivals:
-    """The requests of a deployment; files are relative to `folder`.
+
+def make_arrivals(requests: Requests, deployment: str, folder: Path, streams: Streams, *, has_engine: bool = False) -> Arrivals:
+    """The requests of a deployment, with token counts for its engine or with service times; files are relative to `folder`.
 
     Raises:
         TraceError: A file cannot be used; names it and the line.
         TooManyRequestsError: There is no end to them.
+        FieldProblem: A time of the scenario is none of the file.
     """
+    notes: tuple[str, ...] = ()
     match requests:
         case TraceRequests():
-            return _of_trace(requests, deployment, folder, streams)
+            return _of_trace(requests, deployment, folder, streams, has_engine)
         case RateRequests():
-            windows = _windows(requests, folder)
+            windows, notes = _windows(requests, folder)
         case PoissonRequests() | GammaRequests():
             cv = requests.cv if isinstance(requests, GammaRequests) else 1.0
             windows = [RateWindow(requests.begin_s, requests.begin_s + requests.for_s, requests.rate_per_s, cv)]
     at_s = draw_arrivals(windows, streams.once("arrivals", deployment))
     if requests.tokens is not None:
-        return Arrivals(at_s, _token_service(requests.tokens, len(at_s), deployment, streams))
+        counts = _drawn_tokens(requests.tokens, len(at_s), deployment, streams)
+        found = requests.tokens.token_times
+        made = _of_tokens(at_s, *counts) if found is None else Arrivals(at_s, _linear(found, *counts))
+        return attrs.evolve(made, notes=notes)
     assert requests.service_s is not None, "the class asks for one of both"
-    return Arrivals(at_s, _drawn_service(requests.service_s, len(at_s), deployment, streams))
+    return Arrivals(at_s, _drawn_service(requests.service_s, len(at_s), deployment, streams), notes=notes)
 
 
-def _of_trace(requests: TraceRequests, deployment: str, folder: Path, streams: Streams) -> Arrivals:
+def _of_trace(requests: TraceRequests, deployment: str, folder: Path, streams: Streams, has_engine: bool) -> Arrivals:
     path, times = folder / requests.file, requests.token_times
-    columns = (requests.prompt_tokens_column, requests.output_tokens_column) if times is not None else ()
-    rows = read_trace(path, requests.time_column, columns, requests.speedup, requests.limit)
-    at_s = array("d", (requests.begin_s + after_s for after_s in rows.after_s))
-    if times is not None:
-        return Arrivals(at_s, _linear(times, *rows.tokens))
-    assert requests.service_s is not None, "the class asks for one of both"
-    return Arrivals(at_s, _drawn_service(requests.service_s, len(at_s), deployment, streams))
+    of_file = OF_SERVICE if "service" in requests.columns and not has_engine else OF_TOKENS
+    keys = () if requests.service_s is not None else OF_TOKENS if times is not None else of_file
+    wanted = {key: each for key, each in request_columns(requests).items() if key in (*keys, *OF_REQUESTS)}
+    table = read_table(path, requests.reading(streams.seed, deployment), wanted, requests.may_lack)
+    at_s = array("d", (requests.begin_s + after_s for after_s in table.after_s))
+    if requests.service_s is not None:
+        made = Arrivals(at_s, _drawn_service(requests.service_s, len(at_s), deployment, streams))
+    elif times is not None:
+        made = Arrivals(at_s, _linear(times, _uncached(table), table.cells["output"]))
+    elif keys is OF_TOKENS:
+        made = _of_tokens(at_s, table.cells["prompt"], table.cells["output"])
+    else:
+        made = Arrivals(at_s, service_in(path, requests, table))
+    return attrs.evolve(
+        made,
+        sessions=table.cells.get("session"),
+        timeouts_s=table.cells.get("timeout"),
+        notes=(*table.notes, *ignored_in(path, requests)),
+    )
 
 
-def _windows(requests: RateRequests, folder: Path) -> list[RateWindow]:
+def request_columns(requests: TraceRequests) -> dict[str, tuple[str, Kind]]:
+    """All columns that a trace has besides its times; `began`: its times again, where `service` has those of ends."""
+    kinds: dict[str, Kind] = {"prompt": Counts(), "output": Counts(), "cached": Counts(), "session": Words("session")}
+    kinds["timeout"] = Numbers(TIMEOUT_MIN_S, SECONDS_MAX)
+    column_of, ends = dict(requests.column_of), requests.service_unit == END
+    unit_s = float(UNITS_S[(requests.time_unit or "s") if ends else requests.service_unit])
+    kinds["service"] = Numbers(0.0, (STAMP_MAX if ends else SECONDS_MAX) / unit_s, unit_s)
+    if ends:
+        column_of["began"], kinds["began"] = column_of["time"], kinds["service"]
+    return {key: (column_of[key], kind) for key, kind in kinds.items() if key in column_of}
+
+
+def service_in(path: Path, requests: TraceRequests, table: Table) -> "array[float]":
+    """How long each request took, as its file says.
+
+    Raises:
+        TraceError: It does not, or one ended before it began.
+    """
+    column = requests.column_of["service"]
+    if "service" not in table.cells:
+        raise TraceError(f"{path}: expected a column {shown(column)}, or service_s in the scenario, found neither")
+    ended = table.cells["service"]
+    if "began" not in table.cells:
+        return ended
+    found = array("d", map(sub, ended, table.cells["began"]))
+    early = next((index for index, service_s in enumerate(found) if service_s < 0.0), None)
+    if early is not None:
+        refuse(path, table.lines[early], f"{column}: expected an end, found one {-found[early]:g} s before its begin")
+    return array("d", (min(each, SECONDS_MAX) for each in found))
+
+
+def ignored_in(path: Path, requests: TraceRequests) -> tuple[str, ...]:
+    """What of a file is not read though it may matter, in words."""
+    return () if requests.ignored is None else (f"{path}: {requests.ignored} is not read",)
+
+
+def _uncached(table: Table) -> Iterable[int]:
+    prompts = table.cells["prompt"]
+    return (max(prompt - cached, 0) for prompt, cached in zip(prompts, table.cells.get("cached", repeat(0)), strict=False))
+
+
+def _windows(requests: RateRequests, folder: Path) -> tuple[list[RateWindow], tuple[str, ...]]:
     path = folder / requests.file
-    where = {column: str(text) for column, text in requests.where.items()}
-    columns = RateColumns(start=requests.start_column, rate=requests.rate_column, cv=requests.cv_column, where=where)
+    columns = RateColumns(rate=requests.rate_column, cv=requests.cv_column)
+    found, table = read_rates(path, requests.reading, columns, requests.window_s, requests.cv)
     windows = []
-    for window in read_rates(path, columns, requests.window_s, requests.cv):
+    for window in found:
         begin_s, end_s = window.begin_s / requests.speedup, window.end_s / requests.speedup
         rate = window.rate_per_s * requests.scale * requests.speedup
         if rate > RATE_MAX or end_s > SECONDS_MAX:
@@ -73,7 +145,7 @@ def _windows(requests: RateRequests, folder: Path) -> list[RateWindow]:
             end_s = min(end_s, requests.for_s)
         if begin_s < end_s:
             windows.append(RateWindow(requests.begin_s + begin_s, requests.begin_s + end_s, rate, window.cv))
-    return windows
+    return windows, table.notes
 
 
 def _drawn_service(distribution: Distribution, count: int, deployment: str, streams: Streams) -> "array[float]":
@@ -81,13 +153,18 @@ def _drawn_service(distribution: Distribution, count: int, deployment: str, stre
     return array("d", (sample(stream) for _ in range(count)))
 
 
-def _token_service(tokens: DrawnTokens, count: int, deployment: str, streams: Streams) -> "array[float]":
+def _drawn_tokens(tokens: DrawnTokens, count: int, deployment: str, streams: Streams) -> tuple[Iterable[int], Iterable[int]]:
     prompts, outputs = (streams.once(f"{what}_tokens", deployment) for what in ("prompt", "output"))
-    return _linear(
-        (tokens.base_s, tokens.prompt_s_per_token, tokens.output_s_per_token),
+    return (
         (round(tokens.prompt.sample(prompts)) for _ in range(count)),
         (round(tokens.output.sample(outputs)) for _ in range(count)),
     )
+
+
+def _of_tokens(at_s: "array[float]", prompts: Iterable[int], outputs: Iterable[int]) -> Arrivals:
+    """Requests for an engine, of one token each at least."""
+    prompt, output = (array("q", (min(max(count, 1), TOKENS_MAX) for count in each)) for each in (prompts, outputs))
+    return Arrivals(at_s, array("d"), prompt=prompt, output=output)
 
 
 def _linear(times: tuple[float, float, float], prompts: Iterable[int], outputs: Iterable[int]) -> "array[float]":

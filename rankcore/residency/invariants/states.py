@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from rankcore.kernel import Violation
 from rankcore.residency.fit import degree_on, share, tightest
 from rankcore.residency.invariants.indexes import check_indexes
+from rankcore.residency.invariants.line import check_line
 from rankcore.residency.levels import Level, Phase
 from rankcore.residency.state import ResidencyState, Resident
 from rankcore.values import NodeId
@@ -24,6 +25,7 @@ def check(state: ResidencyState) -> list[Violation]:
         *(found for record in records for found in _record_is_whole(state, record)),
         *(found for record in records for found in _waits_for_somebody(state, record)),
         *_nobody_waits_beside_room(state, records),
+        *check_line(state),
         *check_indexes(state),
     ]
 
@@ -98,6 +100,8 @@ def _waits_for_somebody(state: ResidencyState, record: Resident) -> Iterable[Vio
         other = state.replicas.get(other_id)
         if other is None:
             makes_room = False
+        elif state.head is not None and state.head.replica_id == record.replica_id:
+            makes_room = other.node_id == record.node_id and not set(other.gpus).isdisjoint(record.gpus)
         elif record.phase is Phase.RESERVING:
             makes_room = other.phase is Phase.LEAVING and other.makes_room_for == record.replica_id
         else:

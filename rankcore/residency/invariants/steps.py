@@ -14,6 +14,7 @@ from rankcore.residency.events import (
     OffloadFinished,
     ReplicaLost,
 )
+from rankcore.residency.invariants.line import check_promise, check_successor
 from rankcore.residency.invariants.states import fits_on
 from rankcore.residency.levels import Phase
 from rankcore.residency.notes import ResidencyNoteKind
@@ -45,6 +46,8 @@ def check_step(before: ResidencyState, event: Event, step: ResidencyStep) -> lis
         *_no_warm_replica_is_passed_over(before, after, changed),
         *_what_fits_nowhere_disturbs_nobody(before, event, step),
         *_loads_come_last(after, step),
+        *check_promise(before, after, step.notes),
+        *check_successor(before, event, after),
     ]
 
 
@@ -88,6 +91,7 @@ def _victim_is_permitted(after: ResidencyState, old: Resident | None, new: Resid
         "is of the same model": new.model == newcomer.model,
         "is of the same request": after.asked[new.model] == after.asked[newcomer.model],
         "did not serve": new.hot_since is None,
+        "has not had its turn": not wanted.dedicated and not _has_had_its_turn(after, new),
         "is younger than its minimum time": not wanted.dedicated
         and new.hot_since is not None
         and after.clock < new.hot_since + spec.min_hot_s,
@@ -97,6 +101,13 @@ def _victim_is_permitted(after: ResidencyState, old: Resident | None, new: Resid
             yield Violation("T4", f"{new.replica_id}, displaced by {newcomer.replica_id}, {complaint}")
 
 
+def _has_had_its_turn(after: ResidencyState, victim: Resident) -> bool:
+    """T13: it stays for its turn where it has calls, and for its minimum time where it has none."""
+    if victim.hot_since is None or not victim.in_flight:
+        return True
+    return after.clock >= victim.hot_since + victim.turn_s
+
+
 def _victims_are_needed(after: ResidencyState, old: Resident | None, new: Resident) -> Iterable[Violation]:
     """T5: with its victims a newcomer has enough, and without any one of them it has not.
 
@@ -104,6 +115,8 @@ def _victims_are_needed(after: ResidencyState, old: Resident | None, new: Reside
     """
     if new.phase is not Phase.RESERVING or not new.waits_for or (old is not None and old.phase is Phase.RESERVING):
         return
+    if new.due_at is not None:
+        return  # what it counts on is no victim yet: `line`
     given = {victim_id: _held(after.replicas[victim_id]) for victim_id in new.waits_for}
     assert new.node_id is not None
     gpus = after.nodes[new.node_id].gpus

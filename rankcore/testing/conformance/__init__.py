@@ -11,6 +11,8 @@ The author of an executor writes a `Bench`, a dozen methods that begin and break
 which tries every line of the contract (section 2.4 of the design), and runs every case against it, plain and wrapped in a
 `FaultyExecutor`. docs/executors.md walks through it.
 
+An executor that is a plugin (`executors.plugin`) and brings a bench needs no test file: `rankcore conform NAME` runs all of it.
+
 An executor with a controller of its own, whose place nobody else can take, is a `System`; the suite for those is
 `run(case, system)` for each of `CASES`.
 
@@ -25,6 +27,7 @@ from rankcore.testing.conformance.cases import CASES
 from rankcore.testing.conformance.contract import BrokenLineError, ContractCase, Line, check
 from rankcore.testing.conformance.controlled import ControlledBench
 from rankcore.testing.conformance.faulty import Faults, FaultyExecutor, with_faults
+from rankcore.testing.conformance.kit import Try, tries
 from rankcore.testing.conformance.running import Case, NonconformityError, run
 from rankcore.testing.conformance.suite import CONTRACT, ConformanceTests
 from rankcore.testing.conformance.system import Belief, SelfReport, System
@@ -46,8 +49,10 @@ __all__ = [
     "NonconformityError",
     "SelfReport",
     "System",
+    "Try",
     "Witness",
     "check",
     "run",
+    "tries",
     "with_faults",
 ]

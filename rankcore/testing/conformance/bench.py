@@ -34,6 +34,11 @@ class Bench(Protocol):
     # What not every executor has, a bench may leave out; the cases that need it are skipped then, and say so:
     # - `take_requests(yes: bool) -> None`: let user code take no requests from now on, wherever it is, or take them again.
     # - `room(node_id: NodeId) -> int`: how many replicas a node can hold in all. For executors that tell `NodeChanged`.
+    # - `hang(replica_id: ReplicaId) -> None`: stop a replica's process where it is, as SIGSTOP does: it lives, and is silent.
+    # - `partition(node_id: NodeId) -> None`: cut a node off from all controllers, for good. Its replicas live on for as long as
+    #   the executor lets them, and the bench sees them meanwhile.
+    # - `group() -> tuple[str, Sequence[NodeId]]`: a placement group for static placements: its id, and of each bundle its node;
+    #   `lose_bundle(index: int) -> None` and `restore_bundle(index: int) -> None`: take one away, and give it back, empty.
     #
     # `repeats = True` is for an executor that may lose a command or its answer though nothing is broken: then the kit says
     # again what is not answered, as it does under faults.

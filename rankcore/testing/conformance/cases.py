@@ -121,6 +121,36 @@ def new_user_config(trial: Trial) -> None:
     _same(before, trial.settle())
 
 
+def new_user_config_and_then_fewer(trial: Trial) -> None:
+    """R12: one by one, and who then gets another rank keeps it, though that change does not bring it again."""
+    trial.deploy(4, user_config={"temperature": 0.1}, config_rollout="rolling", max_unavailable=1)
+    trial.settle()
+    trial.change(user_config={"temperature": 0.9})
+    trial.disturbed()
+    before = trial.settle()
+    trial.change(target_replicas=2)
+    after = trial.settle()
+    _same({each: rank for each, rank in before.items() if each in after and rank < 2}, after)
+
+
+def packed_ranks_with_a_crash(trial: Trial) -> None:
+    """R11: consecutive ranks are on one node, as many as it can hold, and a replacement is where its predecessor was."""
+    room_on = trial.room()
+    trial.deploy(8, placement="pack_ranks")
+    before = trial.settle()
+    places = trial.places()
+    room = room_on(places[0])
+    packed = [places[rank] for rank in range(min(room, 8))]
+    if len(set(packed)) > 1:
+        raise NonconformityError(f"R11: a node holds {room} replicas, and the first ranks are on {packed}")
+    (gone,) = (each for each, rank in before.items() if rank == 1)
+    trial.system.kill_replica(gone)
+    trial.disturbed()
+    _replaced({gone}, before, trial.settle())
+    if (now := trial.places()) != places:
+        raise NonconformityError(f"R11: rank 1 is replaced on its node, where there is room: before {places}, after {now}")
+
+
 def node_loss(trial: Trial) -> None:
     """R6, for all that ran on a node."""
     trial.deploy(4)
@@ -217,6 +247,8 @@ _PLAYS: tuple[Callable[[Trial], None], ...] = (
     update_by_successors_that_overlap,
     version_that_cannot_be_prepared,
     new_user_config,
+    new_user_config_and_then_fewer,
+    packed_ranks_with_a_crash,
     node_loss,
     slow_start,
     failing_start,

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, TypeAlias, TypeVar
-from unittest import SkipTest
 
 import attrs
 
@@ -23,7 +22,7 @@ from rankcore.frozen import FrozenDict
 from rankcore.replica.messages import ReplicaChange
 from rankcore.spec import config_id_of
 from rankcore.testing.conformance.bench import Bench, Executor
-from rankcore.testing.conformance.running import NAME, NonconformityError
+from rankcore.testing.conformance.running import NAME, NonconformityError, NotTriedError
 from rankcore.testing.conformance.system import SelfReport
 from rankcore.values import NodeId, ReplicaId, ReplicaRank
 
@@ -32,6 +31,7 @@ Addressed: TypeAlias = StartReplica | ReplicaChange | QueryReplica | StopReplica
 """Commands to one replica."""
 
 USER_CONFIG = FrozenDict({"temperature": 0.1})
+RESTART_TOKEN = "1st"
 FIRST_EPOCH = 2
 REPEAT_S = 1.0
 """Where the bench repeats, what is not answered is said again, as the core does: an executor may lose all but final news."""
@@ -55,6 +55,9 @@ class Line(Enum):
     WORLD_SIZE = "an executor keeps the newest AnnounceWorldSize and delivers it to every replica that exists or comes to exist"
     CLOCK = "an executor sends ClockAdvanced when the newest WakeAt is due"
     EXECUTE = "an executor begins to carry out a command, waits for nothing, and does not raise because of the world"
+    HEALTH = "an executor tells of a replica that does not answer that it is suspected, and tells its end when it has ended"
+    LEASE = "an executor tells the end of who is on a node that it cannot reach when that has ended by itself, and not before"
+    BUNDLES = "an executor starts a replica on the bundles that its StartReplica names, and tells what becomes of bundles"
     READINESS = "an executor tells that a replica takes no requests, and when it does again, and ends nobody for it"
     REPLICA_EPOCH = "a replica adopts a new epoch before it answers a query, and refuses commands of an older one"
     REPLICA_ORDER = "a replica never goes back to an older (epoch, revision)"
@@ -76,10 +79,6 @@ class BrokenLineError(NonconformityError):
     def __init__(self, line: Line, expected: str, seen: str) -> None:
         super().__init__(f"section 2.4: {line.value}\n  expected: {expected}\n  seen: {seen}")
         self.line, self.expected, self.seen = line, expected, seen
-
-
-class NotTriedError(SkipTest):
-    """The bench cannot do what a case needs; pytest counts it as skipped, and says why."""
 
 
 class Seat:
@@ -163,7 +162,8 @@ class Seat:
 
     def start_of(self, serial: int, epoch: int | None = None, node_id: NodeId | None = None) -> StartReplica:
         """The command that starts a replica; its id is that of its number, whoever starts it."""
-        return StartReplica(f"{NAME}#1.{serial}", serial, "1", node_id, (), epoch if epoch is not None else self.epoch)
+        epoch = epoch if epoch is not None else self.epoch
+        return StartReplica(f"{NAME}#1.{serial}", serial, "1", node_id, (), epoch, restart_token=RESTART_TOKEN)
 
     def preparation(self, replica_id: ReplicaId) -> PrepareReplica:
         """The command that lets its user code come up without a rank."""

@@ -24,6 +24,9 @@ class ControlledBench:
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
+        self.room: Callable[[NodeId], int] | None = getattr(bench, "room", None)
+        if getattr(bench, "repeats", False):  # what is told of it once may be lost
+            self.room = None
         self._epoch = 0
         self._executor: Executor | None = None  # None: the controller is away
         self._back_at = 0.0

@@ -1,9 +1,14 @@
 """The executor's half of section 2.4, a case for each thing that a line asks for."""
 
+import math
 from collections import Counter
+
+from msgspec.structs import replace
 
 from rankcore.commands import AnnounceWorldSize, KillReplica, QueryReplica, StopReplica, WakeAt
 from rankcore.events import (
+    BundleLost,
+    BundleRestored,
     ClockAdvanced,
     ReplicaMissing,
     ReplicaPlaced,
@@ -11,6 +16,7 @@ from rankcore.events import (
     ReplicaReported,
     ReplicaStartFailed,
     ReplicaStopped,
+    ReplicaUnhealthy,
     ReplicaUnready,
 )
 from rankcore.testing.conformance.contract import FIRST_EPOCH, LONG_S, ContractCase, Line, Seat
@@ -381,6 +387,71 @@ def a_replica_that_takes_no_requests_is_told_and_lives_on(seat: Seat) -> None:
     seat.deny(f"no end of {one}", bool(seat.ends(one)) or one not in seat.alive())
 
 
+# -- health, partitions
+
+
+def a_replica_that_hangs_is_suspected_and_can_be_killed(seat: Seat) -> None:
+    """It is not said to have ended before; and nothing waits for it."""
+    hang = seat.bench_method("hang")
+    one = seat.running(0)
+    hang(one)
+    seat.expect(f"ReplicaUnhealthy of {one}", lambda: bool(seat.told(ReplicaUnhealthy, one)))
+    seat.deny(f"no end of {one}, which hangs", bool(seat.ends(one)))
+    seat.ask_for(ReplicaStopped, KillReplica(one, seat.epoch))
+
+
+def who_is_on_a_node_that_is_cut_off_has_ended_when_that_is_told(seat: Seat) -> None:
+    """By itself: nobody reaches it. Who is elsewhere is not concerned."""
+    partition = seat.bench_method("partition")
+    cut, other = sorted(seat.bench.nodes())[:2]
+    (lives,) = seat.placed_all((0,), other)
+    ids = seat.placed_all((1, 2), cut)
+    partition(cut)
+    seat.expect(f"final news of {ids}", lambda: seat.has_lost(cut) or all(seat.ends(each) for each in ids))
+    seat.deny(f"no end of {lives}", bool(seat.ends(lives)) or lives not in seat.alive())
+
+
+# -- static placements
+
+
+def a_replica_stands_on_the_bundles_that_are_named(seat: Seat) -> None:
+    """It is where the first of them is, and its report names them all."""
+    group_id, nodes = seat.bench_method("group")()
+    for serial, bundles in ((0, (1, 0)), (1, (2,))):
+        start = replace(seat.start_of(serial), bundles=bundles, group_id=group_id)
+        one = start.replica_id
+        seat.ask_for(ReplicaPlaced, start)
+        told = {event.node_id for event in seat.told(ReplicaPlaced, one)}
+        found = {seat.report_of(one).node_id}
+        expected = nodes[bundles[0]]
+        seat.deny(f"{one} on {expected}, told {sorted(told)}, found {sorted(found)}", told | found != {expected})
+        seat.ask_for(ReplicaReported, QueryReplica(one, seat.epoch))
+        said = {(event.bundles, event.group_id) for event in seat.told(ReplicaReported, one)}
+        seat.deny(f"a report with {bundles} of {group_id}, found {said}", said != {(bundles, group_id)})
+
+
+def what_becomes_of_a_bundle_is_told(seat: Seat) -> None:
+    """That it is lost, also to who begins later; and that it is back. Who stands on others is not concerned."""
+    group_id, _ = seat.bench_method("group")()
+    start = replace(seat.start_of(0), bundles=(0,), group_id=group_id)
+    seat.ask(start, f"{start.replica_id} there", lambda: start.replica_id in seat.alive())
+    seat.bench_method("lose_bundle")(1)
+    seat.expect(f"BundleLost of 1 of {group_id}", lambda: _bundle_news(seat, BundleLost, group_id))
+    newer = seat.successor()
+    newer.do(replace(start, epoch=newer.epoch))
+    newer.expect(f"BundleLost of 1 of {group_id}, for who begins then", lambda: _bundle_news(newer, BundleLost, group_id))
+    lost_at = max(event.at for event in newer.news if isinstance(event, BundleLost))
+    newer.bench.advance()
+    newer.bench_method("restore_bundle")(1)
+    newer.expect(f"BundleRestored of 1 of {group_id}", lambda: _bundle_news(newer, BundleRestored, group_id, lost_at))
+    wrong = [event for event in newer.news if isinstance(event, BundleLost) and 0 in event.bundles]
+    newer.deny(f"no loss of bundle 0, found {wrong}", bool(wrong))
+
+
+def _bundle_news(seat: Seat, kind: type[BundleLost | BundleRestored], group_id: str, after: float = -math.inf) -> bool:
+    return any(isinstance(e, kind) and 1 in e.bundles and e.group_id == group_id and e.at > after for e in seat.news)
+
+
 EXECUTOR_CASES: tuple[ContractCase, ...] = (
     ContractCase(Line.FENCE, a_start_of_an_older_epoch_comes_to_nothing),
     ContractCase(Line.FENCE, a_stop_and_a_kill_of_an_older_epoch_end_nobody),
@@ -416,6 +487,10 @@ EXECUTOR_CASES: tuple[ContractCase, ...] = (
     ContractCase(Line.CLOCK, an_alarm_rings),
     ContractCase(Line.CLOCK, a_later_alarm_replaces_the_earlier),
     ContractCase(Line.READINESS, a_replica_that_takes_no_requests_is_told_and_lives_on),
+    ContractCase(Line.HEALTH, a_replica_that_hangs_is_suspected_and_can_be_killed),
+    ContractCase(Line.LEASE, who_is_on_a_node_that_is_cut_off_has_ended_when_that_is_told),
+    ContractCase(Line.BUNDLES, a_replica_stands_on_the_bundles_that_are_named),
+    ContractCase(Line.BUNDLES, what_becomes_of_a_bundle_is_told),
     ContractCase(Line.EXECUTE, a_start_of_user_code_is_not_waited_for),
     ContractCase(Line.EXECUTE, a_command_to_somebody_unknown_raises_nothing),
 )

@@ -6,7 +6,7 @@ from rankcore.commands import AnnounceWorldSize, PrepareReplica, QueryReplica, R
 from rankcore.events import ReplicaPrepared, ReplicaReady, ReplicaReconfigured, ReplicaReported, ReplicaStartFailed
 from rankcore.frozen import FrozenDict
 from rankcore.spec import config_id_of
-from rankcore.testing.conformance.contract import LONG_S, USER_CONFIG, ContractCase, Line, Seat
+from rankcore.testing.conformance.contract import LONG_S, RESTART_TOKEN, USER_CONFIG, ContractCase, Line, Seat
 from rankcore.values import ReplicaId
 
 
@@ -205,12 +205,12 @@ def a_report_says_what_is_believed(seat: Seat) -> None:
     one = seat.running(2)
     _reported(seat, one)
     node_id, config_id = seat.report_of(one).node_id, config_id_of(USER_CONFIG)
-    wanted = (2, True, False, "1", config_id, node_id)
+    wanted = (2, True, False, "1", RESTART_TOKEN, config_id, node_id)
     found = {
-        (event.rank and event.rank.rank, event.ready, event.draining, event.version, event.config_id, event.node_id)
-        for event in seat.told(ReplicaReported, one)
+        (e.rank and e.rank.rank, e.ready, e.draining, e.version, e.restart_token, e.config_id, e.node_id)
+        for e in seat.told(ReplicaReported, one)
     }
-    seat.deny(f"(rank, ready, draining, version, config_id, node) {wanted}, found {found}", found != {wanted})
+    seat.deny(f"(rank, ready, draining, version, restart token, config_id, node) {wanted}, found {found}", found != {wanted})
 
 
 def a_starting_replica_answers(seat: Seat) -> None:

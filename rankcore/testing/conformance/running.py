@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from typing import Any
+from unittest import SkipTest
 
 import attrs
 
@@ -15,6 +16,10 @@ NAME = "conformance"
 
 class NonconformityError(AssertionError):
     """The system did not do what the case says, or its replicas believed what they must not."""
+
+
+class NotTriedError(SkipTest):
+    """The bench cannot do what a case needs; pytest counts it as skipped, and says why."""
 
 
 class Trial:
@@ -55,6 +60,21 @@ class Trial:
     def serving(self) -> dict[ReplicaId, SelfReport]:
         """Who takes requests now."""
         return {report.replica_id: report for report in self.observe() if report.ready and not report.draining}
+
+    def places(self) -> dict[int, NodeId]:
+        """Where those are who take requests now, by their global ranks."""
+        return {report.rank.rank: report.node_id for report in self.serving().values() if report.rank is not None}
+
+    def room(self) -> Callable[[NodeId], int]:
+        """What says how many replicas a node can hold in all.
+
+        Raises:
+            NotTriedError: Nobody tells.
+        """
+        room: Callable[[NodeId], int] | None = getattr(self.system, "room", None)
+        if room is None:
+            raise NotTriedError("no `room` is told, or that may get lost")
+        return room
 
     def ranks(self) -> dict[ReplicaId, int]:
         """The global ranks of those who take requests now."""

@@ -1,4 +1,4 @@
-"""Every reachable state of a few models over a few GPUs: the exhaustive checker for T1 to T10.
+"""Every reachable state of a few models over a few GPUs: the exhaustive checker for T1 to T10, T12, T13.
 
 A world holds the planner's state, the commands that nobody has answered yet, and whose weights really are in which memory.
 An adversary wishes for models and evicts them, answers in any order, lets loads and copies fail, ends processes, takes nodes

@@ -5,6 +5,7 @@ from typing import TypeAlias
 import attrs
 
 from rankcore.residency import Level, ModelSpec
+from rankcore.residency.spec import ResidencyPolicy
 from rankcore.testing.explorable import expression
 
 Wish: TypeAlias = tuple[str, tuple[tuple[str, int], ...]]
@@ -32,6 +33,9 @@ class ResidencyBounds:
         deaths: Processes that end, with the weights that they have.
         node_losses: Nodes that are lost; each may come back.
         repeats: Answers that come again.
+        replacements: Replicas that are let go so that another one of their model takes their place, in a world of ticks.
+        in_ticks: Time passes in whole ticks, and all keep to the planner's estimates: `ticks`.
+        policy: The planner's; None: as usual.
     """
 
     nodes: tuple[NodeBounds, ...]
@@ -42,6 +46,9 @@ class ResidencyBounds:
     deaths: int = 0
     node_losses: int = 0
     repeats: int = 0
+    replacements: int = 0
+    in_ticks: bool = False
+    policy: ResidencyPolicy | None = None
 
     def spec(self, model: str) -> ModelSpec:
         """Of the model with this name."""
@@ -64,6 +71,23 @@ _OWNED = ModelSpec(model="owned", weight_bytes=6, dedicated=True)
 _BOTH = _wishes("small", "large")
 _ONE, _TWO = (NodeBounds((8,), 6),), (NodeBounds((8,), 6), NodeBounds((8,), 4))
 _PAIR = (NodeBounds((8, 8), 6),)
+_BY_TICKS = ResidencyPolicy(
+    disk_bytes_per_s=1,
+    host_bytes_per_s=10**9,
+    drain_timeout_s=1.0,
+    turn_factor=1.0,
+    recent_use_s=1.0,
+    recent_cost_bytes=0,
+    in_flight_cost_bytes=1,
+)
+
+
+def in_turns(*sizes: int, **budgets: int) -> ResidencyBounds:
+    """One GPU of 4 units, for which models of so many units take turns, in ticks."""
+    models = tuple(ModelSpec(model=f"m{size}", weight_bytes=size, keeps_copy=False) for size in sizes)
+    wishes = tuple(("deploy", ((each.model, 1),)) for each in models)
+    return ResidencyBounds(nodes=(NodeBounds((4,)),), models=models, wishes=wishes, in_ticks=True, policy=_BY_TICKS, **budgets)
+
 
 SYSTEMS: dict[str, ResidencyBounds] = {
     "residency-two": ResidencyBounds(nodes=_ONE, models=(_SMALL, _STAYS), wishes=_BOTH, asks=3, failures=2, repeats=1),
@@ -97,5 +121,7 @@ SYSTEMS: dict[str, ResidencyBounds] = {
         asks=3,
         deaths=1,
     ),
+    "residency-turns": in_turns(1, 3, 4, asks=4),
+    "residency-heirs": in_turns(3, 4, asks=3, replacements=2),
 }
 """The series of `rankcore check --residency`."""

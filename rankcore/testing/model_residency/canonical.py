@@ -3,7 +3,8 @@
 import msgspec
 from msgspec.structs import replace
 
-from rankcore.residency import Resident
+from rankcore.residency import Phase, ResidencyState, Resident
+from rankcore.residency.state import ResidencyNode
 from rankcore.testing.model_residency.world import ResidencyWorld, until_waking
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -17,7 +18,8 @@ def canonical(world: ResidencyWorld) -> bytes:
     return _encode(
         (
             [_plain(state.clock, state.replicas[each], owed) for each in sorted(state.replicas)],
-            [replace(state.nodes[each], joined_at=0.0) for each in sorted(state.nodes)],
+            [_plain_node(state, each) for each in sorted(state.nodes)],
+            None if state.head is None else replace(state.head, since=state.head.since - state.clock),
             [(model, asked.index(state.asked[model])) for model in sorted(state.asked)],
             [(type(each).__name__, replace(each, move=0)) for each in world.given],
             until_waking(state),
@@ -25,6 +27,8 @@ def canonical(world: ResidencyWorld) -> bytes:
             state.serial,
             world.memory,
             world.spent,
+            world.ticks,
+            world.replaced,
         )
     )
 
@@ -36,6 +40,16 @@ def _plain(now: float, resident: Resident, owed: set[tuple[str, int]]) -> Reside
         move=(resident.move > 0) + ((resident.replica_id, resident.move) in owed),
         since=resident.since - now,
         last_used=resident.last_used - now,
+        due_at=None if resident.due_at is None else round(resident.due_at - now, 6),
+        hot_by=round(resident.hot_by - now, 6) if resident.phase is Phase.LOADING else 0.0,
         hot_since=None if resident.hot_since is None else resident.hot_since - now,
         because="because" if resident.because else "",
     )
+
+
+def _plain_node(state: ResidencyState, node_id: str) -> tuple[ResidencyNode, float | None]:
+    """When a load last began beside another one counts for those that were under way then, and for nobody else."""
+    node = state.nodes[node_id]
+    began = [each.since for each in state.replicas.values() if each.node_id == node_id and each.phase is Phase.LOADING]
+    shared_at = node.shared_at - state.clock if began and node.shared_at >= min(began) else None
+    return replace(node, joined_at=0.0, shared_at=-1.0), shared_at

@@ -4,7 +4,8 @@ The planner wants nothing by itself: a record that was lost, or whose load faile
 a cluster ranks do (`rankcore/cluster/tenures.py`). Here so many replicas of each model are called for, and after each event:
 
 1. who was displaced, idle or evicted is called for no longer; who had to leave for want of memory still is;
-2. of what is called for and not wanted HOT more is asked for (T10): in the place of who was lost first, if it is free;
+2. of what is called for and not wanted HOT more is asked for (T10): in the place of who was lost first, if it is free, and
+   of who was evicted to be replaced, as its offload ends;
 3. who is wanted and not called for is let go, in the order in which a cluster does;
 4. until both numbers are the same. It ends: what is asked for is wanted at once, and makes only others be called for less.
 """
@@ -19,7 +20,7 @@ from rankcore import kernel
 from rankcore.cluster.state import Residency
 from rankcore.cluster.tenures import surplus
 from rankcore.frozen import EMPTY, PMap
-from rankcore.residency.events import DeployRequested, Event, EvictRequested, ReplicaLost
+from rankcore.residency.events import DeployRequested, Event, EvictRequested, OffloadFinished, ReplicaLost
 from rankcore.residency.levels import Phase
 from rankcore.residency.spec import Wanted
 from rankcore.residency.state import ResidencyState
@@ -61,6 +62,10 @@ def driven(planner: DrivenPlanner, event: Event) -> tuple[DrivenPlanner, tuple[T
         lost = planner.state.replicas.get(event.replica_id)
         if lost is not None and lost.phase is Phase.SERVING:
             event = replace(event, heir=planner.called_for[lost.model].spec)  # 2.
+    elif isinstance(event, OffloadFinished) and event.heir is not None:
+        replicas = planner.state.target(event.heir.model) + 1
+        wanted = Wanted(spec=event.heir, replicas=replicas)
+        planner = attrs.evolve(planner, called_for=planner.called_for.set(event.heir.model, wanted))
     following: Event | None = event
     while following is not None:
         assert len(told) < TOLD_MAX, f"what is wanted HOT never comes to what is called for: {following}"

@@ -14,12 +14,12 @@ AT_REST = (Phase.RESTING, Phase.WAITING, Phase.SERVING)
 
 
 class ResidencySystem(SelfChecked[ResidencyWorld, Move]):
-    """A few models within some bounds: T1 to T10."""
+    """A few models within some bounds: T1 to T10, T12 and T13."""
 
     bounds: ResidencyBounds
     imports = "\n".join(
         [
-            "from rankcore.residency import ModelSpec",
+            "from rankcore.residency import ModelSpec, ResidencyPolicy",
             "from rankcore.testing.model_residency import NodeBounds, ResidencyBounds, replay",
         ]
     )

@@ -1,6 +1,7 @@
 """A world of models as one value, and the moves that lead from it to others."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TypeAlias
 
 import attrs
@@ -26,14 +27,23 @@ from rankcore.residency.invariants import check, check_step
 from rankcore.testing.model_residency.bounds import ResidencyBounds
 from rankcore.testing.model_residency.driving import DrivenPlanner, driven
 from rankcore.testing.model_residency.memory import TakenMemory
+from rankcore.testing.model_residency.ticks import (
+    a_tick_passes,
+    call,
+    check_promises,
+    is_replaced,
+    may_be_replaced,
+    moves_in_ticks,
+)
+from rankcore.values import ReplicaId
 
 Given: TypeAlias = LoadToGpu | OffloadToCpu | UnloadFromGpu | DropFromCpu
 Move: TypeAlias = tuple[str, int]
 """What, and which of several."""
 
-FAIR = ("is done", "time passes")
+FAIR = ("is done", "time passes", "a tick passes")
 """Moves that have to happen at some time: they lead to rest (T10)."""
-BUDGETS = ("asks", "failures", "deaths", "node_losses", "repeats")
+BUDGETS = ("asks", "failures", "deaths", "node_losses", "repeats", "replacements")
 
 
 @attrs.frozen
@@ -47,6 +57,8 @@ class ResidencyWorld:
         given: Commands that nobody has answered yet, the oldest first.
         memory: Whose weights really are where.
         spent: How often each budget was used, in the order of `BUDGETS`.
+        ticks: For how many ticks each of `given` is under way, in a world of ticks.
+        replaced: Who leaves so that another one of its model takes its place, ids ascending.
     """
 
     bounds: ResidencyBounds
@@ -55,6 +67,8 @@ class ResidencyWorld:
     given: tuple[Given, ...] = ()
     memory: TakenMemory = attrs.Factory(TakenMemory)
     spent: tuple[int, ...] = (0,) * len(BUDGETS)
+    ticks: tuple[int, ...] = ()
+    replaced: tuple[ReplicaId, ...] = ()
 
 
 class ResidencyWorldDraft:
@@ -67,11 +81,16 @@ class ResidencyWorldDraft:
         self.given = list(world.given)
         self.memory = world.memory
         self.spent = list(world.spent)
+        self.ticks = dict(zip((each.move for each in world.given), world.ticks, strict=False))
+        self.replaced = set(world.replaced)
         self.broken: list[Violation] = []
 
     def close(self) -> ResidencyWorld:
         """As a value."""
-        return ResidencyWorld(self.bounds, self.state, self.called_for, tuple(self.given), self.memory, tuple(self.spent))
+        ticks = tuple(self.ticks.get(each.move, 0) for each in self.given) if self.bounds.in_ticks else ()
+        given = tuple(self.given)
+        replaced = tuple(sorted(self.replaced))
+        return ResidencyWorld(self.bounds, self.state, self.called_for, given, self.memory, tuple(self.spent), ticks, replaced)
 
     def spend(self, budget: str) -> None:
         """Use one of a budget."""
@@ -84,6 +103,8 @@ class ResidencyWorldDraft:
         for before, event, step in told:
             self.broken += check(step.state)
             self.broken += check_step(before, event, step)
+            if self.bounds.in_ticks:
+                self.broken += check_promises(before, event, step)
             for command in step.commands:
                 if isinstance(command, Given):
                     self.given = [each for each in self.given if each.replica_id != command.replica_id]
@@ -94,7 +115,7 @@ class ResidencyWorldDraft:
 
 def root(bounds: ResidencyBounds) -> ResidencyWorld:
     """All nodes are there, and nobody has asked for anything."""
-    draft = ResidencyWorldDraft(ResidencyWorld(bounds, open_residency()))
+    draft = ResidencyWorldDraft(ResidencyWorld(bounds, open_residency(bounds.policy)))
     for number in range(len(bounds.nodes)):
         _joins(draft, number)
     assert not draft.broken, draft.broken
@@ -108,10 +129,13 @@ def until_waking(state: ResidencyState) -> float | None:
 
 def moves(world: ResidencyWorld) -> Iterator[Move]:
     """What may happen next: what has to at some time, then what an adversary may do."""
-    for number in range(len(world.given)):
-        yield "is done", number
-    if until_waking(world.state) is not None:
-        yield "time passes", 0
+    if world.bounds.in_ticks:
+        yield from moves_in_ticks(world.state, world.given)
+    else:
+        for number in range(len(world.given)):
+            yield "is done", number
+        if until_waking(world.state) is not None:
+            yield "time passes", 0
     bounds = world.bounds
     left = {budget: getattr(bounds, budget) > spent for budget, spent in zip(BUDGETS, world.spent, strict=True)}
     if left["asks"]:
@@ -123,6 +147,8 @@ def moves(world: ResidencyWorld) -> Iterator[Move]:
     if left["deaths"]:
         for number in range(len(_alive(world.memory))):
             yield "dies", number
+    if left["replacements"]:
+        yield from may_be_replaced(world.state)
     if left["repeats"]:
         for number in range(len(world.state.replicas)):
             yield "is done again", number
@@ -218,6 +244,10 @@ _MOVES: dict[str, Callable[[ResidencyWorldDraft, int], None]] = {
     "fails": _fails,
     "dies": _dies,
     "is done again": _is_done_again,
+    "a tick passes": a_tick_passes,
+    "is called": partial(call, 1),
+    "call ends": partial(call, 0),
+    "is replaced": is_replaced,
     "joins": _joins,
     "is lost": _is_lost,
 }

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from executors.simulator.record.figures import Percentiles
-from executors.simulator.report.words import duration
+from executors.simulator.report.words import duration, of_finished, percentiles
 from executors.simulator.report.words import share as share_of
 from executors.simulator.residency.figures import Moves, ResidencyFigures
 from executors.simulator.residency.run import ResidencyResult
@@ -36,9 +35,10 @@ def groups(result: ResidencyResult) -> Sequence[tuple[str, Sequence[tuple[str, s
         ("  turned away", f"{requests.failed:,}"),
         ("  lost", f"{requests.lost:,}"),
         ("  unfinished at the end", f"{requests.unfinished:,}"),
-        ("latency p50 / p95 / p99", triple(requests.latency_s)),
+        ("latency p50 / p95 / p99 of all", percentiles(requests.latency_s)),
+        *((("  of finished", of_finished(requests.latency_s)),) if requests.latency_s.finished else ()),
         ("misses", f"{misses.count:,} ({misses.answered:,} answered)"),
-        ("  to the first answer", triple(misses.first_answer_s)),
+        ("  to the first answer, of answered", percentiles(misses.first_answer_s)),
     )
     return (("Memory", held), ("Requests", served), ("Moves", _moves(moves)))
 
@@ -65,8 +65,8 @@ COLUMNS = (
     ("answered", "requests answered"),
     ("of", "requests that came"),
     ("misses", "times when somebody waited and no replica was HOT"),
-    ("first answer", "median time from a miss to the first answer"),
-    ("p95", "the same, of 95 of 100"),
+    ("first answer", "median time from a miss to the first answer, of those that were answered"),
+    ("p95", "the same, of 95 of 100 of those"),
     ("displaced", "times that another one took its place"),
     ("GB moved", "from disk, from and to CPU memory"),
 )
@@ -97,13 +97,6 @@ def deployment_row(figures: ResidencyFigures, ended_at: float) -> Sequence[str]:
 def gigabytes(size: float) -> str:
     """An amount of memory: `1.3 TB`, `42 GB`."""
     return f"{size / 1000:,.1f} TB" if size >= 1000 else f"{size:,.0f} GB" if size >= 10 else f"{size:,.2f} GB"
-
-
-def triple(values: Percentiles) -> str:
-    """Three percentiles, or that there were none."""
-    if values.p50 is None or values.p95 is None or values.p99 is None:
-        return "none"
-    return " / ".join(f"{value:,.2f}" for value in (values.p50, values.p95, values.p99)) + " s"
 
 
 def counted(count: int, what: str) -> str:

@@ -1,21 +1,27 @@
-"""The local executor's bench: real processes, which do what files in a folder say."""
+"""The bench of `rankcore conform local`: real processes, which do what files in a folder say."""
 
 import json
 import os
 import shutil
 import signal
+import socket
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from executors.local import LocalExecutor
+import attrs
+
+from executors.local.executor import LocalExecutor
 from executors.local.places import Address, survivors
 from executors.local.replica import OBSERVE
 from rankcore import DeploymentSpec, ReplicaRank
 from rankcore.events import NodeChanged
 from rankcore.frozen import freeze_json
-from rankcore.testing.conformance import Belief, SelfReport
+from rankcore.testing.conformance.system import Belief, SelfReport
+from rankcore.values import NodeId, ReplicaId
 
 APPLICATION = """
 import tempfile
@@ -62,85 +68,118 @@ class LocalBench:
     patience_s = 300.0
     name = "conformance"
 
-    def __init__(self, folder):
+    def __init__(self, folder: Path) -> None:
         self.orders = folder / "orders"
         self.orders.mkdir()
         self.folder = Path(tempfile.mkdtemp(prefix="rcl-", dir="/tmp"))  # sockets have short paths
         self.application = folder / "obedient.py"
         self.application.write_text(APPLICATION.format(folder=str(self.orders)))
-        self.there_are, self.executors = ["a", "b"], []
+        self.there_are = ["a", "b"]
+        self.executors: list[LocalExecutor] = []
+        self.spec = DeploymentSpec(name=self.name, target_replicas=0, health_check_period_s=0.1)
+        self.hanging: set[ReplicaId] = set()
 
-    def open(self, epoch):
-        spec = DeploymentSpec(name=self.name, target_replicas=0, health_check_period_s=0.1)
-        executor = LocalExecutor(self.folder, f"{self.application}:app", lambda: spec, epoch, self.there_are)
+    def open(self, epoch: int) -> LocalExecutor:
+        """A controller begins."""
+        executor = self.executor(f"{self.application}:app", lambda: self.spec, epoch)
         for node in self.there_are:
             executor.tell(NodeChanged(node_id=node, capacity=ROOM, at=self.now()))
         self.executors.append(executor)
         return executor
 
-    def survivors(self):
+    def executor(self, application: str, spec: Callable[[], DeploymentSpec], epoch: int) -> LocalExecutor:
+        """That of a controller. A bench of another executor that is made of this one makes another."""
+        return LocalExecutor(self.folder, application, spec, epoch, self.there_are)
+
+    def survivors(self) -> list[ReplicaId]:
+        """Those that it finds."""
         return sorted(self.executors[-1].processes)
 
-    def crash(self, executor):
+    def crash(self, executor: LocalExecutor) -> None:
+        """Let go of what it has."""
         self.executors.remove(executor)
         executor.close()
 
-    def now(self):
+    def now(self) -> float:
+        """On the clock of all processes."""
         return time.monotonic()
 
-    def advance(self):
+    def advance(self) -> None:
+        """Wait a little, or for news."""
         self.executors[-1].wait(0.02) if self.executors else time.sleep(0.02)
 
-    def nodes(self):
+    def nodes(self) -> tuple[NodeId, ...]:
+        """Two, until one is lost."""
         return tuple(self.there_are)
 
-    def room(self, node_id):
+    def room(self, node_id: NodeId) -> int:
+        """More than any case needs."""
         return ROOM
 
-    def replicas(self):
-        return [report for _, connection in survivors(self.folder, self.name) if (report := ask(connection)) is not None]
+    def replicas(self) -> list[SelfReport]:
+        """Ask all at their sockets."""
+        found = []
+        for address, connection in survivors(self.folder, self.name):
+            if address.replica_id in self.hanging:
+                connection.close()
+            elif (report := ask(connection)) is not None:
+                found.append(report)
+        return found
 
-    def kill(self, replica_id):
+    def kill(self, replica_id: ReplicaId) -> None:
+        """By its number."""
         (pid,) = [address.pid for address in self.addresses() if address.replica_id == replica_id]
         os.kill(pid, signal.SIGKILL)
 
-    def lose_node(self, node_id):
+    def hang(self, replica_id: ReplicaId) -> None:
+        """Stop it where it is; from now on it is soon suspected."""
+        (pid,) = [address.pid for address in self.addresses() if address.replica_id == replica_id]
+        self.hanging.add(replica_id)
+        os.kill(pid, signal.SIGSTOP)
+        self.spec = attrs.evolve(self.spec, health_check_timeout_s=1.0)
+
+    def lose_node(self, node_id: NodeId) -> None:
+        """With all that is there."""
         self.there_are.remove(node_id)
         for address in self.addresses():
             if address.node_id == node_id:
                 os.kill(address.pid, signal.SIGKILL)
 
-    def fail_starts(self, count):
+    def fail_starts(self, count: int) -> None:
+        """A file for each."""
         for number in range(count):
             (self.orders / f"fail.{number}").touch()
 
-    def slow(self, by_s):
+    def slow(self, by_s: float) -> None:
+        """A file that says for how long."""
         (self.orders / "slow").write_text(str(by_s))
 
-    def take_requests(self, yes):
+    def take_requests(self, yes: bool) -> None:
+        """A file says no."""
         closed = self.orders / "closed"
         closed.unlink(missing_ok=True) if yes else closed.touch()
 
-    def addresses(self):
+    def addresses(self) -> list[Address]:
+        """Of all that have a socket."""
         return [Address.of(path, self.name) for path in self.folder.glob("*@*")]
 
-    def __enter__(self):
+    def __enter__(self) -> "LocalBench":
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         for executor in self.executors:
             for process in executor.processes.values():
                 process.kill()
             while executor.processes:
                 executor.poll()
                 executor.wait(0.01)
-        for address in self.addresses():  # whom a test has left behind that failed
+        for address in self.addresses():  # whom a case has left behind that failed
             with suppress(ProcessLookupError):
                 os.kill(address.pid, signal.SIGKILL)
         shutil.rmtree(self.folder)
 
 
-def ask(connection):
+def ask(connection: socket.socket) -> SelfReport | None:
     """What a replica says of itself; None: it has not come up yet, or is gone."""
     try:
         with connection, connection.makefile("rwb") as conversation:  # whose end sends what a dead replica has not taken
@@ -152,7 +191,7 @@ def ask(connection):
         return None
     if not line:
         return None
-    said = json.loads(line)
+    said: dict[str, Any] = json.loads(line)
     history = said.pop("history")
     beliefs = tuple(Belief(since, ReplicaRank(*ranks)) for since, ranks in history)
     return SelfReport(**{**said, "beliefs": beliefs, "user_config": freeze_json(said["user_config"])})

@@ -1,7 +1,10 @@
-"""The loop around the executor: one deployment on this machine, from its start, or from what a crash has left, to its end.
+"""The controller of any executor that a plugin opens: one deployment, from its start, or what a crash has left, to its end.
 
-Its replicas outlive it if it crashes, for ten minutes (`replica.ORPHAN_S`), and whoever runs the same application again takes
-them over. An orderly end ends them too.
+It has the lock, the record, recovery, signals, the door for users' requests and the status; an executor has none of these. What
+users ask it, and what they see of it, is in a folder of this machine; what outlives it is behind the executor's fence.
+
+Its replicas outlive it if it crashes, for as long as the executor lets them (ten minutes where they are processes of this
+machine), and whoever runs the same application again takes them over. An orderly end ends them too.
 """
 
 import logging
@@ -11,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeAlias
 
 import attrs
 import msgspec
@@ -21,16 +25,17 @@ from executors.engine.clusters import CLUSTER, ClusterRecovered
 from executors.engine.journal import Journal, JournalWriter, LenientJournal
 from executors.engine.loop import ClusterLoop
 from executors.engine.recent_notes import RecentNotes
-from executors.engine.store import FencedJournal, FileStore
+from executors.engine.store import FencedJournal, TextStore
 from executors.local.answers import Answers, report_of
-from executors.local.checkpoint import RECORD, read_record
+from executors.local.checkpoint import record_in
 from executors.local.door import Door
-from executors.local.executor import ONE_NODE, LocalExecutor, now
 from executors.local.fence import FenceError
 from executors.local.folders import lock
 from executors.local.maintenance_file import MaintenanceFile
-from executors.local.places import LOG, SAID, STAYS, DamagedFileError, newest_epoch
+from executors.local.places import LOG, SAID, STAYS, DamagedFileError
 from executors.maintenance import Maintenance
+from executors.plugin import ControllerFence, OpenExecutor
+from executors.private_folder import PlaceError
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.overview import DeploymentInfo, ReplicaStatus, Status
 from executors.whole_files import write_whole
@@ -38,14 +43,20 @@ from rankcore import DeploymentSpec, DeploymentStatus
 from rankcore.cluster import ApplicationSpec, ClusterState, Entry, EntrySpec
 from rankcore.cluster.events import ApplyRequested, ClusterEvent, DeletionRequested, NodeJoined
 from rankcore.cluster.names import application_of
+from rankcore.commands import KillReplica
 from rankcore.errors import InvalidEventError
+from rankcore.events import NodeLost
 from rankcore.progress import progress_of
 from rankcore.values import NodeId, age_key
 from rankcore.waits import unready_in_words
 
 LOGGER = logging.getLogger(__name__)
+Begin: TypeAlias = Callable[[str, Callable[[], DeploymentSpec], int, ControllerFence], OpenExecutor]
+"""Makes the executor: of MODULE:APP, for what is wanted now, with an epoch and the fence that is up."""
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-STATUS = "status.json"
+STATUS, EXECUTOR = "status.json", "executor"
+FIRST_EXECUTOR = "local"
+"""Of folders that do not say who has begun: there was no other."""
 
 
 class Controller:
@@ -54,17 +65,20 @@ class Controller:
     Every method raises `FenceError` once a newer controller has taken the deployment over; then `leave` it.
 
     Args:
-        folder: Of the deployment; see `places`.
+        folder: Of the deployment; see `executors.local.places`.
         application: MODULE:APP, for the replicas.
         spec: What is wanted. Where a crashed controller has left replicas, they are taken over and changed to this; a deletion
             that it had begun is finished before.
+        fence: What outlives this controller. Nobody has raised it yet.
+        begin: Makes the executor, behind the fence.
         open_journal: Gives what steps are written to. Called once nobody else runs this deployment.
-        nodes: Names of the nodes that this machine is divided into.
+        executor_name: Of the executor. One that another has begun is refused while there may be replicas of it.
         version_now: Of the code that a replica would find which is started now; None: versions are the user's own affair.
 
     Attributes:
         maintenance: What users have asked of nodes and replicas.
         application: MODULE:APP.
+        nodes: Those that the executor has told of and has still.
         notes: The newest of them.
 
     Raises:
@@ -75,18 +89,23 @@ class Controller:
 
     maintenance: Maintenance
     notes: RecentNotes
+    nodes: tuple[NodeId, ...] = ()
 
     def __init__(
         self,
         folder: Path,
         application: str,
         spec: DeploymentSpec,
+        fence: ControllerFence,
+        begin: Begin,
         open_journal: Callable[[], Journal] | None = None,
-        nodes: tuple[NodeId, ...] = ONE_NODE,
         version_now: Callable[[], str] | None = None,
+        executor_name: str = FIRST_EXECUTOR,
     ) -> None:
-        self.nodes = nodes
+        self.fence = fence
+        self._make_executor = begin
         self._version_now = version_now
+        self._executor_name = executor_name
         self._wanted = EntrySpec(ranks=spec)
         self._name = self._wanted.deployment
         self._folder, self.application = folder, application
@@ -109,19 +128,25 @@ class Controller:
 
     def _begin(self, journal: Journal | None) -> None:
         """Raise the fence, then look: at the survivors, and at what an earlier controller wanted."""
-        folder, epoch = self._folder, newest_epoch(self._folder) + 1
+        folder, fence, epoch = self._folder, self.fence, self.fence.newest() + 1
         self._journal = journal
+        self._check_executor()
         with undisturbed():
-            self.executor = LocalExecutor(folder, self.application, self._in_force, epoch, self.nodes)
+            fence.raise_to(epoch)
+            self.executor = self._make_executor(self.application, self._in_force, epoch, fence)
+            self._epoch = epoch
             self._has_begun = True
-            upheld = self.executor.fence.upheld
+            self.nodes = tuple(self.executor.nodes())
+            upheld = fence.upheld
+            write_whole(folder / EXECUTOR, self._executor_name, upheld())
             self.maintenance = Maintenance(MaintenanceFile(folder / SAID, upheld))
             self.maintenance.read()
             self.close_nodes()  # before the first command, which may be a start
-            self._backend = ClusterBackend(FileStore(folder / RECORD, upheld), lambda _: self.executor, now)
+            self._backend = ClusterBackend(TextStore(fence.write), lambda _: self.executor, now)
             self._backend.executors[self._name] = self.executor
-            record = read_record(folder, self._name)
-            records, found = () if record is None else (record,), tuple(self.executor.processes)
+            text = fence.read()
+            records = () if text is None else (record_in(text, self._name, fence.where),)
+            found = tuple(self.executor.survivors())
             how = ClusterRecovered(records=records, replica_ids=found, at=now(), epoch=epoch)
             self.notes = RecentNotes(FencedJournal(journal, upheld))
             self._loop = ClusterLoop.begun(CLUSTER, self._backend, how, journal=self.notes)
@@ -144,6 +169,16 @@ class Controller:
                 raise OSError(self._unsaved)
             self._door, self._answers = Door(folder), Answers(self)
             self._look()
+
+    def _check_executor(self) -> None:
+        """Two executors know nothing of each other's replicas: a rank would be believed twice."""
+        file = self._folder / EXECUTOR
+        before = file.read_text() if file.exists() else FIRST_EXECUTOR
+        if before != self._executor_name and self.fence.read() is not None:
+            raise PlaceError(
+                f"{self._name} is of executor {before!r}, whose replicas may live, found --executor {self._executor_name}: "
+                f"`rankcore run --executor {before}` takes them over, and Ctrl-C ends them"
+            )
 
     @property
     def entry(self) -> Entry | None:
@@ -231,7 +266,7 @@ class Controller:
     def run_for(self, seconds: float) -> None:
         """Let the deployment go on for so long, or until it is gone."""
         deadline = now() + seconds
-        self.executor.fence.check()
+        self._check_fence()
         while True:
             with undisturbed():
                 is_written = self._go_on()
@@ -255,18 +290,19 @@ class Controller:
         self.run_for(0.0)
         while self.entry is not None:
             if now() > deadline:
-                raise TimeoutError(f"{len(self.executor.processes)} replicas have not stopped within {timeout_s:g} s")
+                raise TimeoutError(f"{len(self.executor.survivors())} replicas have not stopped within {timeout_s:g} s")
             self.run_for(0.1)
         self._forget()
         self.leave()
 
     def kill(self) -> None:
         """End every replica at once, and forget the deployment."""
-        while self.executor.processes:
-            self.executor.fence.check()
-            for process in self.executor.processes.values():
-                self.executor.kill(process)
-            self.executor.poll()
+        while there_are := self.executor.survivors():
+            self._check_fence()
+            for replica_id in there_are:
+                self.executor.execute(KillReplica(replica_id, self._epoch))
+            while self.executor.poll() is not None:
+                pass
             self.executor.wait(0.1)
         self._forget()
         self.leave()
@@ -279,7 +315,7 @@ class Controller:
         if self._has_begun:
             self.executor.close()
             if isinstance(self._journal, JournalWriter):
-                with suppress(FenceError), self.executor.fence.upheld():
+                with suppress(FenceError), self.fence.upheld():
                     self._journal.close()
         if self._lock >= 0:
             os.close(self._lock)
@@ -300,14 +336,14 @@ class Controller:
         )
 
     def _info(self, entry: Entry) -> DeploymentInfo:
-        state, processes = entry.ranks, self.executor.processes
+        state = entry.ranks
         rows = [
             ReplicaStatus(
                 replica_id=replica_id,
                 state=replica.state,
                 rank=replica.rank,
                 node_id=replica.node_id,
-                pid=processes[replica_id].address.pid if replica_id in processes else None,
+                pid=self.executor.pid_of(replica_id),
                 version=replica.version,
                 message=unready_in_words(replica.unready, now()) if replica.unready is not None else "",
             )
@@ -332,6 +368,7 @@ class Controller:
         """Take a step for all that has happened; False: a step cannot be written down, so nothing happens."""
         problem = ""
         try:
+            self._look_at_nodes()
             self._running.deliver_all()
             if self._door is not None:
                 self._door.serve(self._answers.line)
@@ -341,6 +378,19 @@ class Controller:
             self._complain(f"nothing changes until this can be written: {complaint}")
         return not problem
 
+    def _look_at_nodes(self) -> None:
+        """Nodes may come and go; of those that are lost the executor tells too."""
+        before, self.nodes = self.nodes, tuple(self.executor.nodes())
+        if self.nodes != before:
+            for node in sorted(set(self.nodes) - set(before)):
+                self._running.deliver(NodeJoined(node_id=node, resources={}, at=now()))
+            for node in sorted(set(before) - set(self.nodes)):
+                self._running.deliver(NodeLost(node_id=node, at=now()))
+
+    def _check_fence(self) -> None:
+        with self.fence.upheld():
+            pass
+
     def _look(self) -> None:
         status = self.entry.ranks.status if self.entry is not None else None
         if status is not self._status:
@@ -349,7 +399,7 @@ class Controller:
         if self._shown is None or shown[0] is not self._shown[0] or shown[1] != self._shown[1]:
             text = msgspec.json.encode(self.status()).decode()
             try:
-                write_whole(self._folder / STATUS, text, self.executor.fence.upheld())
+                write_whole(self._folder / STATUS, text, self.fence.upheld())
                 self._shown = shown
             except OSError as error:
                 self._complain(f"`rankcore status` shows what was before: {error}")
@@ -360,10 +410,11 @@ class Controller:
             LOGGER.error("%s", text)
 
     def _forget(self) -> None:
-        with self.executor.fence.upheld():
+        with self.fence.upheld():
             for path in self._folder.iterdir():
                 if path.name not in STAYS:
                     path.unlink()
+        self.fence.write(None)
 
 
 @contextmanager
@@ -395,3 +446,8 @@ def read_status(path: Path) -> Status:
             f"must hold what a controller wrote down last, and cannot be read: {error}; "
             "it is written anew with the next change, or when `rankcore run --executor local` takes the replicas over",
         ) from None
+
+
+def now() -> float:
+    """Seconds on the clock that all processes of this machine share."""
+    return time.monotonic()

@@ -1,0 +1,356 @@
+"""The first in line: it has a reservation, and is HOT when it was promised to be, whoever comes after it (T12, T13).
+
+**What.** Whoever fits nowhere waits in a line: the highest `standing` first, which is the priority and one more for each
+`aging_s` waited, then who has waited for longest. The first of them that would fit if all that it may displace were gone has
+a reservation: a place, and victims there that serve on until all of them may leave. It is the only one (EASY backfill): the
+others are placed wherever that is possible without it, and the next in line has one as soon as it is loaded.
+
+**How.** Who has the reservation is RESERVING, like anybody who waits for victims to leave, and holds what is free at its place,
+so that the books leave nothing there for others. `Ledger.promised` keeps others from its victims. Among these may be replicas
+that are not HOT yet, or are on their way out for somebody else: `Resident.waits_for` names everybody whose bytes it counts on.
+
+1. A replica begins to wait, or something has changed on a node: `review` looks for the first in line that could be placed.
+2. Each victim has its turn, `roster.ripe_at`. Once all are over the victims leave together (`begin`), not one after the
+   other: bytes that lie about help nobody.
+3. Bytes that become free at its place meanwhile are its own before anybody else is tried (`placing.settle`).
+4. Something better turns up on another node, free room or victims whose turns are over: it goes there at once (`elsewhere`).
+5. A newcomer of a higher standing that could have the place takes it: the line begins anew, and it says so (SLIPPED).
+6. Somebody at its place is succeeded: by a new version, or since its process has ended. The memory is the successor's, so an
+   update takes nobody's place in the rollout away, and it is one of those waited for instead (`placing._let_pass`). What was
+   promised moves by its load and its turn, which is said.
+
+**Why it ends.** Each turn has an end that no call can move: `hot_since + max(min_hot_s, turn_s)`. A victim that loads is HOT
+after its load, or has failed and is none. So all turns are over at some time that was known in the step in which the first in
+line got its place, and nobody is added to its victims. That time, and how long they take to leave, and the load itself, are
+`due_at`. A lost victim makes it earlier; what makes it later is noted.
+
+A successor would be one more, and so would be its own: updated again and again, or dying young, the victims would never have
+had their turns. So a successor that has gone ahead has no successor ahead of it (`Reservation.heirs`): what it leaves is the
+first in line's, and who is to be in its place then waits in line. Each of the victims is succeeded once at most, by one whose
+turn ends; so there are at most as many hand-overs as there were victims, and then all turns are over as above.
+
+**What it costs.** `LINE_MAX` of those that wait are tried, on `NODES_MAX` nodes, where there is no reservation and somebody has
+begun to wait or one has ended; else on nodes alone where something has changed. So beyond these limits it is one of the first.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import merge
+from itertools import islice
+from typing import NamedTuple
+
+from rankcore.residency import estimates
+from rankcore.residency.cover import Victim, cheapest_cover
+from rankcore.residency.displacement import NODES_MAX, Need, cheapest_displacement, cost_of, is_ripe
+from rankcore.residency.fit import Place, degree_on, share
+from rankcore.residency.ledger import Ledger, has_copy
+from rankcore.residency.levels import Level, Phase
+from rankcore.residency.notes import ResidencyNoteKind
+from rankcore.residency.placing import best_fit, give_up_place, need_of, place, say_where, set_out, settle
+from rankcore.residency.room import degrees_of
+from rankcore.residency.roster import Group, turn_end
+from rankcore.residency.state import Reservation, ResidencyNode, Resident, replica_id_of
+from rankcore.values import NodeId, ReplicaId
+
+LINE_MAX = 16
+"""Of those that wait so many are tried, the first ones in line."""
+TO_COME = (Phase.SERVING, Phase.LOADING, Phase.RESERVING)
+"""Who is in one of these holds its place until it is displaced."""
+TO_LOAD = (Phase.LOADING, Phase.RESERVING)
+"""Who is in one of these has a share of the disk, now or soon."""
+
+
+class Prospect(NamedTuple):
+    """A place that could be had, and when at the latest.
+
+    Attributes:
+        cost: What the victims weigh, in bytes.
+        waits_for: The victims, and who leaves the place anyway.
+    """
+
+    due_at: float
+    cost: int
+    place: Place
+    waits_for: tuple[ReplicaId, ...]
+
+
+def standing(ledger: Ledger, record: Resident, since: float) -> int:
+    """Where it stands in line: its priority, and one more for each `aging_s` that it has waited."""
+    return ledger.spec_of(record).priority + int((ledger.clock - since) // ledger.policy.aging_s)
+
+
+def turn_in_line(ledger: Ledger, model: str) -> tuple[int, float, str]:
+    """The place in line of the oldest replica of a model that waits; the least is the first."""
+    oldest = first_of(ledger, model)
+    return -standing(ledger, oldest, oldest.since), oldest.since, model
+
+
+def first_of(ledger: Ledger, model: str) -> Resident:
+    """The oldest replica of a model that waits."""
+    return ledger.replicas[replica_id_of(model, ledger.roster.members(model, Group.WAITING).first())]
+
+
+def follow_the_first(ledger: Ledger) -> None:
+    """Who is first in line goes where it can at once: to its place, or elsewhere."""
+    settle(ledger)
+    if ledger.head is None:
+        return
+    record = ledger.replicas[ledger.head.replica_id]
+    if not _holds(ledger, record):
+        # Other nodes may do for what it asks now, though nothing has changed there.
+        place(ledger, give_up_place(ledger, record, "what it asked for is another thing, or whom it may displace"))
+    elif not _elsewhere(ledger, record):
+        _begin(ledger, record)
+
+
+def review(ledger: Ledger, nodes: Iterable[NodeId]) -> None:
+    """See who is first in line now, and give it its place.
+
+    Args:
+        ledger: The books.
+        nodes: Where something has changed; where somebody has begun to wait, or was first in line before, all are looked at.
+    """
+    among = None if ledger.stirred else nodes
+    ledger.stirred = False
+    for record in _candidates(ledger):
+        found = earliest(ledger, record, among)
+        if found is not None:
+            if ledger.head is not None:
+                give_up_place(ledger, ledger.replicas[ledger.head.replica_id], f"{record.replica_id} goes ahead of it")
+            _reserve(ledger, record, found)
+            break
+    if ledger.head is not None:
+        _see_when(ledger, ledger.replicas[ledger.head.replica_id])
+
+
+def _candidates(ledger: Ledger) -> Iterator[Resident]:
+    if ledger.head is None:
+        for model in islice(sorted(ledger.roster.waiting, key=lambda each: turn_in_line(ledger, each)), LINE_MAX):
+            yield first_of(ledger, model)
+        return
+    head = ledger.head
+    mark = standing(ledger, ledger.replicas[head.replica_id], head.since)
+    come = [ledger.replicas[each] for each in ledger.newcomers if each != head.replica_id]
+    waiting = [each for each in come if each.phase is Phase.WAITING and standing(ledger, each, each.since) > mark]
+    yield from sorted(waiting, key=lambda each: (-standing(ledger, each, each.since), each.since, each.replica_id))
+
+
+def earliest(ledger: Ledger, record: Resident, among: Iterable[NodeId] | None = None) -> Prospect | None:
+    """Where a replica that waits could be HOT at first, once all are gone that it may displace (T4); None: nowhere."""
+    need, best = need_of(ledger, record.model, record.size_bytes), None
+    labels = need.spec.node_labels.items()
+    for node_id in islice(_likely(ledger, need), NODES_MAX) if among is None else among:
+        node = ledger.nodes.get(node_id)
+        if node is None or node_id in need.excluded or not labels <= node.labels.items():
+            continue
+        degree = degree_on(node, need.spec.gpus, need.total_bytes)
+        found = None if degree is None else _prospect(ledger, need, record, node, degree)
+        if found is not None and (best is None or found < best):
+            best = found
+    return best
+
+
+def _likely(ledger: Ledger, need: Need) -> Iterator[NodeId]:
+    """The nodes that are large enough, each once, by what is free there and what others there weigh."""
+    shelves = []
+    for shape in need.shapes:
+        degrees = degrees_of(shape, need.spec.gpus, need.total_bytes)
+        if degrees:
+            shelves.append(iter(ledger.shelf(shape, degrees[0]).cheap))
+    return (node_id for _, node_id in merge(*shelves))
+
+
+def _prospect(ledger: Ledger, need: Need, record: Resident, node: ResidencyNode, degree: int) -> Prospect | None:
+    each_bytes = share(need.total_bytes, degree)
+    stay = [each for each in ledger.on_gpus(node.node_id) if each.phase in TO_COME and not _is_first(ledger, each)]
+    room = [0 if gpu.excess_bytes else gpu.capacity_bytes for gpu in node.gpus]
+    for other in stay:
+        for gpu, size in zip(other.gpus, other.need_bytes, strict=True):
+            room[gpu] -= size
+    short = {
+        number: max(0, each_bytes - room[number])
+        for number, gpu in enumerate(node.gpus)
+        if gpu.real_bytes >= each_bytes and not gpu.excess_bytes
+    }
+    # Those whose turns are over first, and of them no more than it takes: of these the cheapest.
+    ends = {each.replica_id: _turn_ends(ledger, node, each) for each in stay if _may_be_displaced(ledger, need, each)}
+    soonest = sorted(
+        (each for each in stay if each.replica_id in ends), key=lambda each: (ends[each.replica_id], each.replica_id)
+    )
+    victims = [
+        Victim(each.replica_id, _weight(ledger, each), dict(zip(each.gpus, each.need_bytes, strict=True))) for each in soonest
+    ]
+    cover = cheapest_cover(victims, short, degree)
+    if cover is None:
+        return None
+    least, most = 0, len(victims)
+    while least < most:
+        half = (least + most) // 2
+        fewer = cheapest_cover(victims[:half], short, degree)
+        if fewer is None:
+            least = half + 1
+        else:
+            most, cover = half, fewer
+    leaving = [
+        each.replica_id
+        for each in ledger.on_gpus(node.node_id)
+        if each.phase is Phase.LEAVING and not set(each.gpus).isdisjoint(cover.gpus)
+    ]
+    waits_for = tuple(sorted({*cover.victims, *leaving}))
+    due_at = _due_at(ledger, record, node, waits_for)
+    return Prospect(due_at, cover.cost, Place(node.node_id, cover.gpus, each_bytes), waits_for)
+
+
+def _is_first(ledger: Ledger, record: Resident) -> bool:
+    return ledger.head is not None and ledger.head.replica_id == record.replica_id
+
+
+def _may_be_displaced(ledger: Ledger, need: Need, other: Resident) -> bool:
+    """Whether it may be displaced at some time (T4): aging moves nobody's priority here."""
+    spec = ledger.spec_of(other)
+    return (
+        other.model != need.spec.model
+        and ledger.asked[other.model] != need.asked
+        and not spec.dedicated
+        and spec.priority <= need.spec.priority
+    )
+
+
+def _weight(ledger: Ledger, other: Resident) -> int:
+    """What a victim weighs, by what it will hold; who is not HOT yet as if it was used just now."""
+    spec, policy = ledger.spec_of(other), ledger.policy
+    if other.phase is Phase.SERVING:
+        return cost_of(other, spec, policy, ledger.clock)
+    return sum(other.need_bytes) * (1 + spec.priority) + policy.recent_cost_bytes
+
+
+def _due_at(ledger: Ledger, record: Resident, node: ResidencyNode, waits_for: Iterable[ReplicaId]) -> float:
+    """When a replica is HOT at the latest: after the last turn, once all have left, and its load.
+
+    Who leaves already has begun to when its turn was over: its drain does not begin again with each look.
+    """
+    others = [ledger.replicas[each] for each in waits_for]
+    start_at = max((_turn_ends(ledger, node, each) for each in others), default=ledger.clock)
+    leaves_s = ledger.policy.drain_timeout_s + sum(_copy_s(ledger, each) for each in others)
+    beside = _loading_bytes(ledger, node, others)
+    source = Level.WARM if has_copy(record) and record.copy_node_id == node.node_id else Level.COLD
+    load_s = estimates.load_s(ledger.policy, node, ledger.spec_of(record).weight_bytes + beside, source)
+    return max(start_at + leaves_s, ledger.clock) + load_s
+
+
+def _turn_ends(ledger: Ledger, node: ResidencyNode, victim: Resident) -> float:
+    """When its turn is over at the latest, as far as is known: of a load as it was known when it began."""
+    if victim.phase is Phase.LEAVING:
+        return victim.since
+    spec = ledger.spec_of(victim)
+    if victim.phase is Phase.SERVING:
+        assert victim.hot_since is not None
+        return max(turn_end(victim.hot_since, victim.turn_s, spec), ledger.clock)
+    if victim.phase is Phase.LOADING:
+        begins, ends = victim.since, victim.hot_by
+    else:
+        copies_s = sum(_copy_s(ledger, ledger.replicas[each]) for each in victim.waits_for)
+        begins = max(victim.since + ledger.policy.drain_timeout_s + copies_s, ledger.clock)
+        size = spec.weight_bytes + _loading_bytes(ledger, node, (victim,))
+        ends = begins + estimates.load_s(ledger.policy, node, size, Level.COLD)
+    ends = max(ends, ledger.clock)
+    return turn_end(ends, ledger.policy.turn_factor * (ends - begins), spec)
+
+
+def _copy_s(ledger: Ledger, leaver: Resident) -> float:
+    return estimates.copy_s(ledger.policy, ledger.spec_of(leaver).weight_bytes)
+
+
+def _loading_bytes(ledger: Ledger, node: ResidencyNode, but: Sequence[Resident]) -> int:
+    """What is loaded on a node besides, or will be before who is first in line: that is for whom somebody leaves already."""
+    without = {each.replica_id for each in but}
+    loading = [each for each in ledger.on_gpus(node.node_id) if each.phase in TO_LOAD and not _is_first(ledger, each)]
+    return sum(ledger.spec_of(each).weight_bytes for each in loading if each.replica_id not in without)
+
+
+def _reserve(ledger: Ledger, record: Resident, found: Prospect) -> None:
+    node, at = ledger.nodes[found.place.node_id], found.place
+    own = tuple([min(at.each_bytes, node.gpus[gpu].free_bytes) for gpu in at.gpus])
+    gpus = f"GPU {at.gpus[0]}" if len(at.gpus) == 1 else "GPUs " + ", ".join(str(gpu) for gpu in at.gpus)
+    once = f" once {', '.join(found.waits_for)} left" if found.waits_for else ""
+    since = record.since
+    record = ledger.change(
+        record,
+        phase=Phase.RESERVING,
+        node_id=at.node_id,
+        gpus=at.gpus,
+        gpu_bytes=own,
+        need_bytes=(at.each_bytes,) * len(at.gpus),
+        waits_for=found.waits_for,
+        used_bytes=(),
+        due_at=found.due_at,
+        because=f"it is first in line, and goes to {gpus}{once}",
+    )
+    ledger.head = Reservation(record.replica_id, since)
+    within = f"{record.because}: HOT within {found.due_at - ledger.clock:.0f} s"
+    ledger.note(ResidencyNoteKind.RESERVED, "T12", record, within, size=sum(record.need_bytes))
+    _begin(ledger, record)
+
+
+def _begin(ledger: Ledger, record: Resident) -> None:
+    """Its victims leave, once the turn of each is over."""
+    victims = [ledger.replicas[each] for each in record.waits_for]
+    victims = [each for each in victims if each.phase is not Phase.LEAVING]
+    dedicated = ledger.spec_of(record).dedicated
+    if all(each.phase is Phase.SERVING and (dedicated or is_ripe(each, ledger)) for each in victims):
+        gone = tuple(each.replica_id for each in victims)
+        if gone:
+            cost = sum(_weight(ledger, each) for each in victims)
+            assert record.node_id is not None
+            ledger.places.append((record, Place(record.node_id, record.gpus, record.need_bytes[0]), gone, cost))
+            say_where(ledger, record, gone, True)
+        elif not record.waits_for:
+            say_where(ledger, record, gone, True)
+        set_out(ledger, record, gone)
+
+
+def _holds(ledger: Ledger, record: Resident) -> bool:
+    """Whether its place would still be found: specs, requests and labels may be others by now."""
+    assert record.node_id is not None
+    need, node = need_of(ledger, record.model, record.size_bytes), ledger.nodes[record.node_id]
+    victims = [ledger.replicas[each] for each in record.waits_for]
+    return (
+        need.spec.node_labels.items() <= node.labels.items()
+        and degree_on(node, need.spec.gpus, need.total_bytes) == len(record.gpus)
+        and share(need.total_bytes, len(record.gpus)) == record.need_bytes[0]
+        and all(each.phase is Phase.LEAVING or _may_be_displaced(ledger, need, each) for each in victims)
+    )
+
+
+def has_begun(ledger: Ledger, record: Resident) -> bool:
+    """Whether anybody leaves for who is first in line."""
+    return any(ledger.replicas[each].makes_room_for == record.replica_id for each in record.waits_for)
+
+
+def _elsewhere(ledger: Ledger, record: Resident) -> bool:
+    """Whether there is something better on another node, where something has changed: it goes there."""
+    assert record.node_id is not None
+    if has_begun(ledger, record):
+        return False
+    need = need_of(ledger, record.model, record.size_bytes)
+    labels = need.spec.node_labels.items()
+    others = [
+        each for each in sorted(ledger.roomier) if each not in need.excluded and labels <= ledger.nodes[each].labels.items()
+    ]
+    if not others or (best_fit(ledger, need, others) is None and cheapest_displacement(ledger, need, others) is None):
+        return False
+    record = give_up_place(ledger, ledger.change(record, due_at=None), "there is room elsewhere")
+    return place(ledger, record, among=others)
+
+
+def _see_when(ledger: Ledger, record: Resident) -> None:
+    """What was promised does not move to a later time without a word."""
+    assert record.node_id is not None
+    assert record.due_at is not None
+    due_at = _due_at(ledger, record, ledger.nodes[record.node_id], record.waits_for)
+    if due_at > record.due_at:
+        late_s = due_at - record.due_at
+        heirs = [each for each in ledger.heirs if each in record.waits_for]
+        because = f"{', '.join(heirs)} succeeds who was there" if heirs else f"{', '.join(record.waits_for)} took longer"
+        ledger.note(ResidencyNoteKind.SLIPPED, "T13", record, f"{late_s:.0f} s later than promised: {because}")
+        # What took longer may do so again: twice the time, so that it is said a few times, and not at each look.
+        ledger.change(record, due_at=due_at if heirs else due_at + late_s)

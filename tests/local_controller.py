@@ -1,0 +1,12 @@
+"""The controller of `rankcore run --executor local`, in a folder that a test gives it."""
+
+from functools import partial
+
+from executors.controller import Controller
+from executors.local.folder_fence import FolderFence
+from executors.local.plugin import LocalOptions, begin
+
+
+def local_controller(folder, application, spec, open_journal=None, nodes=("local",), version_now=None, name="local"):
+    makes = partial(begin, options=LocalOptions(nodes=nodes))
+    return Controller(folder, application, spec, FolderFence(folder), makes, open_journal, version_now, name)

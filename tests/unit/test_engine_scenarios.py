@@ -1,0 +1,155 @@
+"""Engines in scenario files: what is refused, and in which words; what the KV cache comes to; what only warns."""
+
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from executors.simulator.fields import FieldProblem
+from executors.simulator.run import Run
+from executors.simulator.scenario.errors import ScenarioError, path_text
+from executors.simulator.scenario.loading import load_arrivals, parse_scenario
+from executors.simulator.scenario.model import Scenario
+from executors.simulator.scenario.requests import PoissonRequests
+from executors.simulator.scenario.schema import scenario_schema
+
+ROOT = Path(__file__).parents[2]
+TABLE = "{gpu_type: H100, tp: 2, base_ms: [[1, 10], [3, 12]], prompt_ms: [[0, 0], [10, 5]], kv_ns: 7, pair_ns: 0.001}"
+ENGINE = f"name: x, kv_cache_tokens: 64, tables: [{TABLE}]"
+TOKENS = "requests: {poisson: {rate_per_s: 1, for_s: 1, tokens: {prompt: 3, output: 2}}}"
+NODES = "name: n, gpus: 4, gpu_type: H100"
+
+
+def scenario_of(engine: str = ENGINE, deployment: str = TOKENS, nodes: str = NODES, gpus: int = 2, more: str = "") -> Scenario:
+    text = f"nodes: [{{{nodes}}}]\nengines: [{{{engine}}}]\n{more}\ndeployments:\n  - name: llm\n    engine: x\n"
+    return parse_scenario(f"{text}    target_replicas: 1\n    gpus_per_replica: {gpus}\n    {deployment}\n", "s.yaml")
+
+
+def test_values_are_rounded_once_to_picoseconds() -> None:
+    scenario = scenario_of()
+    (engine,) = scenario.engines_of(scenario.deployments[0]).values()
+    time = engine.step_time
+    assert (time.base.knots, time.prompt.knots) == (((1, 10**10), (3, 12 * 10**9)), ((0, 0), (10, 5 * 10**9)))
+    assert (time.kv_ps, time.pair_ps, engine.blocks, engine.max_num_seqs) == (7_000, 1, 4, 128)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"gpus": 4}, "deployments[0].engine: engine 'x' has no table for H100 TP 4; it has H100 TP 2"),
+        ({"nodes": "name: n, gpus: 4"}, "engine 'x' has no table for nodes n, without gpu_type; it has H100 TP 2"),
+        ({"engine": ENGINE + ", speculative: {k: 2}"}, "engines[0].speculative: expected no speculative"),
+        ({"engine": ENGINE + ", disaggregation: true"}, "engines[0].disaggregation: expected no disaggregation"),
+        ({"engine": ENGINE + ", pipeline_parallel: 2"}, "engines[0].pipeline_parallel: expected no pipeline_parallel"),
+        ({"engine": ENGINE.replace("name: x", "name: y")}, "deployments[0].engine: expected one of the engines y, found"),
+        ({"engine": f"{ENGINE}}}, {{{ENGINE}"}, "engines[1].name: expected a name that no other engine has"),
+        ({"engine": f"name: x, kv_cache_tokens: 64, tables: [{TABLE}, {TABLE}]"}, "engines[0].tables[1]: expected a type"),
+        ({"engine": "name: x, kv_cache_tokens: 64, tables: []"}, "engines[0].tables: expected at least one table"),
+        (
+            {"engine": f"name: x, tables: [{TABLE}]"},
+            "kv_cache_tokens: expected tokens of the KV cache, as there is no weight_gb",
+        ),
+        ({"engine": f"name: x, kv_cache_tokens: 15, tables: [{TABLE}]"}, "engines[0].kv_cache_tokens: expected at least 16"),
+        ({"engine": ENGINE.replace("[3, 12]", "[1, 12]")}, "engines[0].tables[0].base_ms[1]: expected 1 to 1000 points"),
+        ({"engine": ENGINE.replace("[3, 12]", "[3]")}, "engines[0].tables[0].base_ms[1]: expected 1 to 1000 points"),
+        ({"engine": ENGINE.replace("[[1, 10], [3, 12]]", "[]")}, "engines[0].tables[0].base_ms: expected 1 to 1000 points"),
+        (
+            {"deployment": "requests: {poisson: {rate_per_s: 1, for_s: 1, service_s: 1}}"},
+            "deployments[0].requests.poisson.service_s: expected nothing, as engine 'x' says how long requests take",
+        ),
+        (
+            {"deployment": TOKENS.replace("output: 2", "output: 2, output_s_per_token: 1")},
+            "deployments[0].requests.poisson.tokens.output_s_per_token: expected nothing, as engine 'x'",
+        ),
+        (
+            {"deployment": "requests: {trace: {file: t.csv, base_s: 1}}"},
+            "deployments[0].requests.trace.base_s: expected nothing, as engine 'x' says how long tokens take",
+        ),
+        (
+            {"deployment": "", "more": "traffic: {zipf: {rate_per_s: 1, for_s: 1, service_s: 1}}"},
+            "deployments[0].engine: expected requests beside it, as those of traffic are for no engine",
+        ),
+        (
+            {"deployment": TOKENS + "\n  - {name: b, target_replicas: 1, request_slo: {ttft_s: 1}}"},
+            "deployments[1].request_slo: expected nothing, as the deployment has no engine",
+        ),
+        (
+            {"deployment": TOKENS + "\n  - {name: b, target_replicas: 1, " + TOKENS + "}"},
+            "deployments[1].requests.poisson.tokens.prompt_s_per_token: expected a value, as there is no engine",
+        ),
+        (
+            {"more": "traffic: {zipf: {rate_per_s: 1, for_s: 1, tokens: {prompt: 1, output: 1}}}"},
+            "traffic.zipf.tokens.prompt_s_per_token: expected a value, as there is no engine",
+        ),
+        (
+            {"deployment": "residency: {weight_gb: 1}", "nodes": NODES + ", gpu_gb: 80", "more": "duration_s: 1"},
+            "deployments[0].engine: expected nothing, as the deployment has residency",
+        ),
+    ],
+)
+def test_what_an_engine_can_not_do_is_refused_by_name(changes: dict[str, object], problem: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        scenario_of(**changes)  # type: ignore[arg-type]
+    assert problem in str(caught.value)
+
+
+KV = "name: x, weight_gb: 70, working_gb: 4, kv_cache_bytes_per_token: 100000, block_size: 1000"
+
+
+def test_the_kv_cache_is_what_the_gpus_have_left() -> None:
+    scenario = scenario_of(f"{KV}, tables: [{TABLE}]", nodes=NODES + ", gpu_gb: 80")
+    (engine,) = scenario.engines_of(scenario.deployments[0]).values()
+    assert engine.kv_cache_tokens == 700_000  # (80 x 0.9 x 2 - 70 - 4) GB at 100 kB
+
+
+@pytest.mark.parametrize(
+    ("nodes", "problem"),
+    [
+        (NODES, "engine 'x' has no kv_cache_tokens, and nodes n no gpu_gb to compute them from"),
+        (NODES + ", gpu_gb: 41.1", "engine 'x' has no room for a KV cache on H100 TP 2: -0.02 GB are left"),
+    ],
+)
+def test_without_room_for_a_kv_cache_there_is_no_engine(nodes: str, problem: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        scenario_of(f"{KV}, tables: [{TABLE}]", nodes=nodes)
+    assert problem in str(caught.value)
+
+
+def test_a_router_that_keeps_batches_small_is_warned_of() -> None:
+    assert scenario_of(deployment=f"max_ongoing_requests: 128\n    {TOKENS}").warnings == ()
+    (warning,) = scenario_of().warnings
+    assert warning.startswith("router_limits_batch: llm has 8 requests at most on a replica")
+    assert "engine 'x' batches 128" in warning
+
+
+def test_a_request_of_a_trace_has_the_tokens_of_its_columns(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "t.csv").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n0,7,5\n1,0,3\n")
+    scenario = scenario_of(deployment="requests: {trace: {file: t.csv}}")
+    arrivals = load_arrivals(scenario, tmp_path, 0)["llm"]
+    assert (list(arrivals.service_s), list(arrivals.prompt), list(arrivals.output)) == ([], [7, 1], [5, 3])
+
+
+def test_what_no_replica_can_hold_is_turned_away_when_it_comes(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    """64 tokens of KV cache: 60 + 5 never fit, 60 + 4 do. It keeps nobody from being served, nor the run from its end."""
+    (tmp_path / "t.csv").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n0,60,5\n0,60,4\n0,1,1\n")
+    scenario = scenario_of(deployment="max_ongoing_requests: 1\n    requests: {trace: {file: t.csv, begin_s: 30}}")
+    run = Run(scenario, load_arrivals(scenario, tmp_path, 0))
+    requests = run.go().deployments[0].requests
+    assert (requests.arrived, requests.done, requests.failed, requests.unfinished) == (3, 2, 1, 0)
+    assert run.world.deployments["llm"].requests.told.too_long == 1  # type: ignore[attr-defined]
+
+
+def test_the_example_of_the_docs_is_one_and_the_schema_takes_it() -> None:
+    page = (ROOT / "docs" / "simulating.md").read_text()
+    text = page.partition("## Engines under load")[2].partition("```yaml\n")[2].partition("```")[0]
+    scenario = parse_scenario(text, "docs.yaml")
+    assert scenario.deployments[0].engine == scenario.engines[0].name
+    assert scenario.warnings == ()
+    jsonschema.validate(yaml.safe_load(text), scenario_schema())
+
+
+def test_requests_check_themselves_also_from_python() -> None:
+    with pytest.raises(FieldProblem) as caught:
+        PoissonRequests(rate_per_s=1, for_s=1)
+    assert path_text(caught.value.keys) == "service_s"

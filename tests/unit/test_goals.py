@@ -1,0 +1,163 @@
+"""Objectives and aims: how they are written, what they read of a run, and when runs show that one is met."""
+
+import math
+
+import pytest
+
+from executors.simulator.questions.cells import CellOutcome
+from executors.simulator.questions.goal_search import GoalVerdict, Observed
+from executors.simulator.questions.goals import FIGURES, FigureKind, judge_all, parse_aim, parse_goal
+from executors.simulator.questions.statistics import one_sided, share_bounds
+from executors.simulator.record.flat_figures import flatten
+from executors.simulator.scenario import ScenarioError
+from tests.report_runs import everything
+
+RUN = {
+    "requests.arrived": 1000.0,
+    "requests.done": 996.0,
+    "requests.lost": 2.0,
+    "requests.failed": 1.0,
+    "requests.expired": 0.0,
+    "requests.unfinished": 1.0,
+    "requests.waited_over_1_s": 6.0,
+    "requests.latency_s.p99": 3.0,
+    "requests.latency_s.p50": None,
+    "gpu_hours": 4.0,
+}
+OTHER = {**RUN, "requests.latency_s.p99": 5.0, "requests.lost": 0.0, "gpu_hours": 8.0}
+BOTH = CellOutcome({"llm": RUN, "code": OTHER})
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "margin"),
+    [
+        ("p99 latency_s < 4", 5.0, -1.0),
+        ("p99 latency_s<=4 of llm", 3.0, 1.0),
+        ("p99 latency_s > 4 of llm", 3.0, -1.0),
+        ("lost >= 1", 0.0, -1.0),
+        ("lost < 1e1", 2.0, 8.0),
+        ("share lost < 0.5% of llm", 0.002, 0.003),
+        ("share not_done < 0.01 of llm", 0.004, 0.006),
+        ("waited_over_1_s < 20 of llm", 10.0, 10.0),
+        ("gpu_hours < 9", 8.0, 1.0),
+    ],
+)
+def test_an_objective_reads_the_worst_deployment_unless_it_names_one(text, value, margin):
+    goal = parse_goal(text)
+    assert goal.value(BOTH) == pytest.approx(value)
+    assert goal.margin(BOTH) == pytest.approx(margin)
+    assert goal.value_of(goal.margin(BOTH)) == pytest.approx(value)
+
+
+def test_requests_without_an_answer_are_the_slowest():
+    goal = parse_goal("p99 latency_s < 4")
+    assert goal.margin(CellOutcome({"llm": {**RUN, "requests.done": 989.0}})) == -math.inf
+    assert goal.margin(CellOutcome({"llm": {**RUN, "requests.done": 990.0}})) == 1.0
+    assert parse_goal("p50 latency_s < 4").margin(CellOutcome({"llm": RUN})) == -math.inf
+    nobody = {**RUN, "requests.arrived": 0.0, "requests.done": 0.0, "requests.latency_s.p99": None}
+    assert goal.margin(CellOutcome({"llm": nobody})) == 4.0
+    assert parse_goal("share lost < 1%").value(CellOutcome({"llm": nobody})) == 0.0
+
+
+def test_every_figure_of_the_table_is_one_of_a_run():
+    for deployment in everything().deployments:
+        found = flatten(deployment)
+        for figure in FIGURES.values():
+            before = "p99" if figure.kind is FigureKind.TIMES else ""
+            assert figure.of(before, found) >= 0.0, figure.name
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("p99 ttft < 2", "expected a figure: latency_s, wait_s, .*, found 'ttft'"),
+        ("p90 latency_s < 2", "expected p50 latency_s or p95 latency_s or p99 latency_s, found 'p90 latency_s'"),
+        ("latency_s < 2", "expected p50 latency_s or .*, found 'latency_s'"),
+        ("p99 lost < 2", "expected lost or share lost, found 'p99 lost'"),
+        ("p99 latency_s 2", r"expected \[p50\|p95\|p99\|share\] FIGURE < VALUE"),
+        ("p99 latency_s < two", r"expected \[p50\|p95\|p99\|share\] FIGURE < VALUE"),
+        ("p99 latency_s < 1.2.3", "expected a number as limit"),
+        ("p99 latency_s < 2 @ 99%", "expected '@ 99% of runs'"),
+        ("p99 latency_s < 2 @ 100% of runs", "expected a share above 0% and below 100%"),
+        ("p99 latency_s < 2%", "expected % for a share"),
+        ("", r"expected \[p50\|p95\|p99\|share\] FIGURE < VALUE"),
+    ],
+)
+def test_what_is_no_objective_is_told(text, told):
+    with pytest.raises(ScenarioError, match=f"--slo: {told}"):
+        parse_goal(text)
+
+
+def test_an_objective_that_has_to_hold_in_a_share_of_runs_is_judged_by_how_many_it_held_in():
+    goal = parse_goal("lost < 1 @ 80% of runs of llm")
+    assert (goal.share, goal.reading.deployment) == (0.8, "llm")
+    assert goal.judge([1.0] * 13, 0.05) is GoalVerdict.OPEN  # 0.8 ** 13 is above 0.05
+    assert goal.judge([1.0] * 14, 0.05) is GoalVerdict.MET
+    assert goal.judge([1.0] * 4 + [-math.inf] * 6, 0.05) is GoalVerdict.MISSED
+    assert goal.judge([0.0] * 9, 0.05) is GoalVerdict.MISSED  # the limit itself is a miss
+
+
+def test_a_mean_is_met_when_its_bound_is_and_missed_when_the_other_is():
+    goal = parse_goal("p99 latency_s < 4")
+    assert goal.judge([1.0, 1.1, 0.9, 1.0, 1.0], 0.01) is GoalVerdict.MET
+    assert goal.judge([-1.0, -1.1, -0.9, -1.0, -1.0], 0.01) is GoalVerdict.MISSED
+    assert goal.judge([1.0, -1.0, 0.5, 1.5, 0.1], 0.01) is GoalVerdict.OPEN
+    assert goal.judge([1.0], 0.01) is GoalVerdict.OPEN
+    assert goal.judge([-math.inf], 0.01) is GoalVerdict.MISSED
+    assert goal.judge([9.0] * 9 + [-math.inf], 0.01) is GoalVerdict.MISSED
+    assert goal.judge([0.0, 0.0], 0.01) is GoalVerdict.MISSED
+    assert parse_goal("p99 latency_s <= 4").judge([0.0, 0.0], 0.01) is GoalVerdict.MET
+
+
+def test_all_objectives_have_to_be_met_and_one_that_is_missed_is_enough():
+    goals = (parse_goal("p99 latency_s < 4"), parse_goal("lost < 1"))
+
+    def judged(*margins, runs=5):
+        return judge_all(goals, [Observed(margins, 0.0)] * runs, 0.01, 5)
+
+    assert judged(1.0, 1.0) is GoalVerdict.MET
+    assert judged(1.0, 1.0, runs=4) is GoalVerdict.OPEN
+    assert judged(1.0, -1.0, runs=3) is GoalVerdict.MISSED
+
+
+def test_bounds_are_those_of_the_textbook():
+    values = [1.2, 2.4, 1.3, 1.3, 0.0, 1.0, 1.8, 0.8, 4.6, 1.4]  # Student's; mean 1.58, standard error 0.389, t(9) = 1.833
+    assert one_sided(values, 0.05) == (pytest.approx(0.867, abs=1e-3), pytest.approx(2.293, abs=1e-3))
+    assert one_sided([2.0, 2.0], 0.05) == (2.0, 2.0)
+    assert share_bounds(10, 10, 0.05) == (pytest.approx(0.05**0.1), 1.0)
+    assert share_bounds(0, 10, 0.05) == (0.0, pytest.approx(1 - 0.05**0.1))
+    assert share_bounds(8, 10, 0.05) == (pytest.approx(0.4931, abs=1e-4), pytest.approx(0.9632, abs=1e-4))
+
+
+@pytest.mark.parametrize(
+    ("minimize", "maximize", "price", "name", "value"),
+    [
+        (None, None, None, "gpu_hours", 12.0),
+        (None, None, 2.5, "cost", 30.0),
+        ("cost", None, 2.5, "cost", 30.0),
+        ("lost", None, None, "lost", 2.0),
+        ("p99 latency_s", None, None, "p99 latency_s", 5.0),
+        ("p99 latency_s of llm", None, None, "p99 latency_s of llm", 3.0),
+        (None, "gpu_hours of code", None, "gpu_hours of code", 8.0),
+    ],
+)
+def test_an_aim_adds_up_what_deployments_take_and_looks_at_the_slowest(minimize, maximize, price, name, value):
+    aim = parse_aim(minimize, maximize, price)
+    assert (aim.name, aim.sign) == (name, -1 if maximize else 1)
+    assert aim.value(BOTH) == value
+
+
+@pytest.mark.parametrize(
+    ("minimize", "maximize", "told"),
+    [
+        ("cost", None, "--minimize: expected --gpu-price USD beside cost"),
+        ("money", None, "--minimize: expected one of cost, replicas, gpus, node_gpus, latency_s, .*, found 'money'"),
+        ("latency_s", None, "--minimize: expected p50 latency_s or .*"),
+        ("gpus", "rate", "--maximize: expected one aim, found 'rate' beside --minimize 'gpus'"),
+        (None, "money", "--maximize: expected a figure: .*, found 'money'"),
+        ("", None, "--minimize: expected one of cost, .*, found ''"),
+    ],
+)
+def test_what_is_no_aim_is_told(minimize, maximize, told):
+    with pytest.raises(ScenarioError, match=told):
+        parse_aim(minimize, maximize, None)
