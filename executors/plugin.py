@@ -29,7 +29,11 @@ from rankcore.values import NodeId, ReplicaId
 API = 1
 GROUP = "rankcore.executors"
 OURS = "rankcore"
-BUILT_IN = {"local": "executors.local.plugin:PLUGIN", "ray": "executors.ray_gpu.plugin:PLUGIN"}
+BUILT_IN = {
+    "local": "executors.local.plugin:PLUGIN",
+    "ray": "executors.ray_gpu.plugin:PLUGIN",
+    "slurm": "executors.slurm.plugin:PLUGIN",
+}
 NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
 CHECK_S = 2.0
 

@@ -23,7 +23,7 @@ from executors.private_folder import bound, check_peer
 from executors.ray_gpu.messages import Ranks
 from executors.ray_gpu.user_code import FIRST_CHECK_S, traceback_of
 from rankcore.codec import from_json, to_json
-from rankcore.commands import Command, StartReplica, StopReplica
+from rankcore.commands import Command, KillReplica, StartReplica, StopReplica
 from rankcore.errors import CodecError
 from rankcore.events import ReplicaStartFailed, ReplicaUnhealthy
 from rankcore.replica.messages import Reaction, readiness_checked, receive, started, user_code_ended
@@ -98,7 +98,7 @@ class LocalReplica:
             self._spawn(self._check_readiness(float(line.removeprefix(ASK_READY))))
         else:
             command: Any = from_json(line, Command)
-            if isinstance(command, StopReplica) and newest_epoch(self._folder) > command.epoch:
+            if isinstance(command, StopReplica | KillReplica) and newest_epoch(self._folder) > command.epoch:
                 return  # of a controller that was replaced, by one that has said nothing here yet
             if command.epoch >= self._replica.epoch:
                 self._controller = writer

@@ -6,6 +6,6 @@
 """
 
 from executors.slurm.executor import SlurmExecutor
-from executors.slurm.options import SlurmError, SlurmOptions, problem_of
+from executors.slurm.options import SlurmError, SlurmOptions
 
-__all__ = ["SlurmError", "SlurmExecutor", "SlurmOptions", "problem_of"]
+__all__ = ["SlurmError", "SlurmExecutor", "SlurmOptions"]

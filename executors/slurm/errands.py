@@ -47,6 +47,7 @@ class Submit:
 
     start: StartReplica
     token: str
+    without: tuple[str, ...]
 
 
 @attrs.frozen
@@ -55,6 +56,15 @@ class EndJob:
 
     replica_id: ReplicaId
     token: str
+
+
+@attrs.frozen
+class Exclude:
+    """Have a job that waits come to none of these nodes."""
+
+    replica_id: ReplicaId
+    token: str
+    nodes: tuple[str, ...]
 
 
 @attrs.frozen
@@ -111,7 +121,7 @@ class Listed:
     renewed: Mapping[ReplicaId, int | None]
 
 
-Errand: TypeAlias = Submit | EndJob | Claim | Dial
+Errand: TypeAlias = Submit | EndJob | Exclude | Claim | Dial
 Outcome: TypeAlias = Refused | Claimed | Connected | Listed
 
 
@@ -197,6 +207,10 @@ class Errands:
                     self._submit(errand)
                 case EndJob():
                     self._end(errand)
+                case Exclude():
+                    if job_id := self._job_ids.get(errand.token):
+                        with self._fence.upheld():
+                            scheduler.exclude(job_id, errand.nodes)
                 case Claim():
                     with self._fence.upheld():
                         self._tell(Claimed(errand.replica_id, was_born=not claim(self._folder, serial_of(errand.replica_id))))
@@ -228,12 +242,13 @@ class Errands:
         }
         comment = Comment(errand.start.replica_id, errand.start.epoch, errand.token)
         # -P: a folder `executors` where this is run is not taken for ours.
+        where = scheduler.Where(errand.start.node_id, errand.without)
         command = (sys.executable, "-P", "-m", "executors.slurm.replica", str(self._folder), serial)
         log = str(self._folder / "log")
         try:
             with self._fence.upheld():
                 write_whole(self._folder / START / serial, json.dumps(said))
-                job_id = scheduler.submit(self._options, self._name, comment, command, log, errand.start.node_id)
+                job_id = scheduler.submit(self._options, self._name, comment, command, log, where)
         except SlurmAwayError:
             self._unsure[errand.token] = 0  # 2
             raise

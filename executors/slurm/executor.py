@@ -1,13 +1,12 @@
 """The executor: commands become jobs and lines to replicas; lines, and what Slurm and leases say of jobs, become events.
 
-`folder` says when an end may be told. Times of events are those at which they were heard, on the wall clock, which the
-controllers of one deployment share wherever they run; a replica's own clock decides nothing but the end of its lease.
+`folder` says when an end may be told. Times of events are those at which they were heard, on the controller's clock; a
+replica's own clock decides nothing but the end of its lease.
 """
 
 import math
 import select
 import socket
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -15,9 +14,22 @@ from pathlib import Path
 import attrs
 
 from executors.lines import ASK_HEALTH, ASK_READY, WELL, Lines
+from executors.local.executor import now
 from executors.local.fence import Fence
 from executors.slurm import scheduler
-from executors.slurm.errands import Claim, Claimed, Connected, Dial, EndJob, Errands, Listed, Refused, Submit, new_token
+from executors.slurm.errands import (
+    Claim,
+    Claimed,
+    Connected,
+    Dial,
+    EndJob,
+    Errands,
+    Exclude,
+    Listed,
+    Refused,
+    Submit,
+    new_token,
+)
 from executors.slurm.folder import MARGIN_S, NOTICE, claim, prepare, serial_of
 from executors.slurm.options import SlurmOptions
 from executors.slurm.scheduler import Job, NodeSeen
@@ -111,7 +123,7 @@ class SlurmExecutor:
         spec: What is wanted now: its name, and how often to check health.
         epoch: Of this controller.
         options: Of jobs, and for how long is waited.
-        namespace: Of the deployment.
+        fence: That of this epoch, if its owner has raised it already.
 
     Attributes:
         fence: The right to act.
@@ -128,18 +140,19 @@ class SlurmExecutor:
         application: str,
         spec: Callable[[], DeploymentSpec],
         epoch: int,
-        options: SlurmOptions | None = None,
-        namespace: str = "default",
+        options: SlurmOptions,
+        fence: Fence | None = None,
     ) -> None:
-        self.fence = Fence(folder, epoch)
+        self.fence = Fence(folder, epoch) if fence is None else fence
         prepare(folder)
-        self._folder, self._spec, self._epoch, self._options = folder, spec, epoch, options or SlurmOptions()
-        name = f"rankcore/{namespace}/{spec().name}"
+        self._folder, self._spec, self._epoch, self._options = folder, spec, epoch, options
+        name = f"rankcore/{folder.parent.name}/{folder.name}"
         self._errands = Errands(folder, application, name, self.fence, self._options)
         self._inbox: deque[Event] = deque()
         self._ended: set[ReplicaId] = set()
         self._announced: AnnounceWorldSize | None = None
         self._wake_at = math.inf
+        self._closed: frozenset[NodeId] = frozenset()
         self._nodes: Mapping[NodeId, NodeSeen] = {}
         self.replicas: dict[ReplicaId, RemoteReplica] = {}
         jobs = scheduler.jobs(name)
@@ -192,6 +205,21 @@ class SlurmExecutor:
                 self._inbox.append(ClockAdvanced(at=now()))
         return self._inbox.popleft() if self._inbox else None
 
+    def nodes(self) -> list[NodeId]:
+        """Those that jobs may come to."""
+        return sorted(self._nodes)
+
+    def close_nodes(self, nodes: frozenset[NodeId]) -> None:
+        """No job that has not begun comes to these any more."""
+        self._closed = nodes
+        for replica in self.replicas.values():
+            if replica.node_id is None:
+                self._errands.ask(Exclude(replica.replica_id, replica.token, tuple(sorted(nodes))))
+
+    def pid_of(self, replica_id: ReplicaId) -> int | None:
+        """None: it is a process of another machine."""
+        return None
+
     def survivors(self) -> list[ReplicaId]:
         """Those that earlier controllers have left behind; asked before the first command."""
         return sorted(self.replicas)
@@ -232,7 +260,7 @@ class SlurmExecutor:
             if self._announced is not None:
                 replica.send(to_json(self._announced))
             self._watch()
-            self._errands.ask(Submit(command, replica.token))
+            self._errands.ask(Submit(command, replica.token, tuple(sorted(self._closed))))
 
     def _announce(self, command: AnnounceWorldSize) -> None:
         newest = self._announced
@@ -454,8 +482,3 @@ class SlurmExecutor:
             self._inbox.append(ReplicaStartFailed(replica_id=replica_id, reason=reason, at=now()))
         else:
             self._inbox.append(ReplicaDied(replica_id=replica_id, reason=reason, at=now()))
-
-
-def now() -> float:
-    """Seconds on the clock that all controllers of a deployment share, wherever they run."""
-    return time.time()

@@ -10,7 +10,7 @@ from rankcore.errors import RankcoreError
 
 WEAK_TRACKERS = ("proctrack/linuxproc", "proctrack/pgid")
 LEASE_S_MIN = 3.0
-CHECK_S = 20.0
+ANSWER_S, PROBE_S = 1.5, 30.0
 
 
 class SlurmError(RankcoreError):
@@ -21,6 +21,7 @@ class SlurmOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """How jobs are submitted, and how long is waited for what.
 
     Attributes:
+        folder: Where controllers, jobs and replicas meet, on a file system that all nodes share.
         partition, account, qos, gres, time: As of `sbatch`; "": its own default.
         cpus: Processors of a replica. A node holds as many replicas as it has room for by these.
         poll_s: How often Slurm is asked for all jobs at once.
@@ -30,6 +31,7 @@ class SlurmOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         allow_weak_proctrack: Accept a cluster that may leave children of a job behind when it ends.
     """
 
+    folder: str = "~/.rankcore-slurm"
     partition: str = ""
     account: str = ""
     qos: str = ""
@@ -54,11 +56,8 @@ class SlurmOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return [f"--cpus-per-task={self.cpus}", *(f"--{each}={found}" for each in named if (found := getattr(self, each)))]
 
 
-def problem_of(options: SlurmOptions, folder: Path) -> str | None:
-    """Why replicas cannot be run so from here, and what to do, in one line; None: they can.
-
-    One job of a moment is run: whether a node can write to the folder is not to be seen from here.
-    """
+def problem_of(options: SlurmOptions) -> str | None:
+    """Why replicas cannot be run so from here, and what to do, in one line; None: they can."""
     for program in ("sbatch", "squeue", "sinfo", "scancel", "scontrol", "srun"):
         if shutil.which(program) is None:
             return f"no {program} on PATH: run this on a login node, or install Slurm's client programs"
@@ -74,21 +73,31 @@ def problem_of(options: SlurmOptions, folder: Path) -> str | None:
     if options.partition and not _said("sinfo", "--noheader", f"--partition={options.partition}", "--format=%R"):
         there_are = ", ".join(sorted(set((_said("sinfo", "--noheader", "--format=%R") or "").split())))
         return f"no partition {options.partition!r}: there are {there_are}"
+    return None
+
+
+def probe(options: SlurmOptions, folder: Path) -> None:
+    """Run a job of a moment: whether a node can write to the folder is not to be seen from here.
+
+    Raises:
+        SlurmError: It cannot.
+    """
     probe = folder / "probe"
     said = _said("srun", "--nodes=1", "--ntasks=1", "--immediate=10", *options.arguments(), "touch", str(probe))
     try:
         probe.unlink()
     except FileNotFoundError:
-        return (
+        raise SlurmError(
             f"a job could not write to {folder}{'' if said is not None else ', or did not start within 10 s'}: "
             "use a folder on a file system that login and compute nodes share"
-        )
-    return None
+        ) from None
 
 
 def _said(*call: str) -> str | None:
     try:
-        done = subprocess.run(call, capture_output=True, text=True, timeout=CHECK_S, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            call, capture_output=True, text=True, timeout=PROBE_S if call[0] == "srun" else ANSWER_S, stdin=subprocess.DEVNULL
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None

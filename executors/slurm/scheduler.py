@@ -46,7 +46,21 @@ class NodeSeen:
     reason: str
 
 
-def submit(options: SlurmOptions, name: str, comment: Comment, command: Sequence[str], log: str, node_id: str | None) -> str:
+@attrs.frozen
+class Where:
+    """Which node a job is to come to, and which not."""
+
+    node_id: str | None
+    without: Sequence[str]
+
+    def arguments(self) -> list[str]:
+        """What `sbatch` is given for it; a node that is named is meant, whatever else was said of it."""
+        if self.node_id is not None:
+            return [f"--nodelist={self.node_id}"]
+        return [f"--exclude={','.join(self.without)}"] if self.without else []
+
+
+def submit(options: SlurmOptions, name: str, comment: Comment, command: Sequence[str], log: str, where: Where) -> str:
     """Submit a job; returns its number.
 
     Raises:
@@ -55,9 +69,10 @@ def submit(options: SlurmOptions, name: str, comment: Comment, command: Sequence
     """
     said = msgspec.json.encode(comment).decode()
     fixed = ["--parsable", "--no-requeue", "--nodes=1", "--ntasks=1", "--open-mode=append", f"--output={log}", "--export=ALL"]
-    where = [] if node_id is None else [f"--nodelist={node_id}"]
     script = "#!/bin/sh\nexec " + " ".join(_quoted(each) for each in command) + "\n"
-    answer = _call("sbatch", *fixed, f"--job-name={name}", f"--comment={said}", *options.arguments(), *where, given=script)
+    answer = _call(
+        "sbatch", *fixed, f"--job-name={name}", f"--comment={said}", *options.arguments(), *where.arguments(), given=script
+    )
     return answer.strip().partition(";")[0]
 
 
@@ -85,6 +100,16 @@ def nodes(partition: str) -> dict[str, NodeSeen]:
         bare = state.rstrip("*~#!%$@^-+")
         found[name] = NodeSeen(bare, "*" not in state and bare not in ("down", "unknown"), int(cpus), reason)
     return found
+
+
+def exclude(job_id: str, nodes: Sequence[str]) -> None:
+    """Have a job that waits come to none of these; one that has begun stays where it is."""
+    try:
+        _call("scontrol", "update", f"JobId={job_id}", f"ExcNodeList={','.join(nodes)}")
+    except SlurmAwayError:
+        raise
+    except SlurmError:
+        pass  # it has begun
 
 
 def end(job_id: str) -> None:

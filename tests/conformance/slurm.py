@@ -9,12 +9,10 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-import attrs
-
+from executors.local.bench import APPLICATION, ask
 from executors.slurm import SlurmExecutor, SlurmOptions
 from executors.slurm.folder import AT, START
 from rankcore import DeploymentSpec
-from tests.conformance.local import APPLICATION, ask
 
 NUMBERS = itertools.count()
 
@@ -26,21 +24,19 @@ class SlurmBench:
     name = "conformance"
 
     def __init__(self, folder, slurm):
-        self.slurm, self.folder = slurm, folder / "deployment"
-        self.folder.mkdir(mode=0o700)
+        self.slurm, self.namespace = slurm, f"bench{os.getpid()}.{next(NUMBERS)}"
+        self.folder = folder / self.namespace / self.name
+        self.folder.mkdir(mode=0o700, parents=True)
         self.orders = folder / "orders"
         self.orders.mkdir()
         self.application = folder / "obedient.py"
         self.application.write_text(APPLICATION.format(folder=str(self.orders)))
         self.there_are, self.executors = list(slurm.nodes), []
-        self.namespace = f"bench{os.getpid()}.{next(NUMBERS)}"
         self.options = SlurmOptions(poll_s=0.2, lease_s=3.0, pending_timeout_s=60.0, allow_weak_proctrack=True)
 
     def open(self, epoch):
         spec = DeploymentSpec(name=self.name, target_replicas=0, health_check_period_s=0.1)
-        executor = SlurmExecutor(
-            self.folder, f"{self.application}:app", lambda: spec, epoch, self.options, namespace=self.namespace
-        )
+        executor = SlurmExecutor(self.folder, f"{self.application}:app", lambda: spec, epoch, self.options)
         self.executors.append(executor)
         self.found = executor.survivors()
         return executor
@@ -53,7 +49,7 @@ class SlurmBench:
         executor.close()
 
     def now(self):
-        return time.time()
+        return time.monotonic()
 
     def advance(self):
         self.executors[-1].wait(0.02) if self.executors else time.sleep(0.02)
@@ -65,7 +61,6 @@ class SlurmBench:
         return 8
 
     def replicas(self):
-        offset = time.time() - time.monotonic()  # a replica tells times on its own clock
         found = []
         for serial, host, port, _ in self.addresses():
             token = json.loads((self.folder / START / serial).read_text())["token"]
@@ -75,8 +70,7 @@ class SlurmBench:
             except OSError:
                 continue
             if (report := ask(connection)) is not None:
-                beliefs = tuple(attrs.evolve(each, since=each.since + offset) for each in report.beliefs)
-                found.append(attrs.evolve(report, at=report.at + offset, beliefs=beliefs))
+                found.append(report)
         return found
 
     def kill(self, replica_id):

@@ -1,0 +1,29 @@
+"""`--executor slurm`, as `executors.plugin` finds it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from executors.local.folder_fence import FolderFence
+from executors.plugin import API, ControllerFence, ExecutorPlugin
+from executors.slurm.executor import SlurmExecutor
+from executors.slurm.options import SlurmOptions, probe, problem_of
+from rankcore import DeploymentSpec
+
+
+def fence(namespace: str, deployment: str, options: SlurmOptions) -> FolderFence:
+    """The folder of a deployment that all nodes share."""
+    folder = Path(options.folder).expanduser() / namespace.replace("/", "%2F") / deployment.replace("/", "%2F")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return FolderFence(folder)
+
+
+def begin(
+    target: str, spec: Callable[[], DeploymentSpec], epoch: int, fence: ControllerFence, options: SlurmOptions
+) -> SlurmExecutor:
+    """The executor of a controller that has raised its fence."""
+    assert isinstance(fence, FolderFence), "replicas and controllers meet in a folder"
+    probe(options, fence.folder)
+    return SlurmExecutor(fence.folder, target, spec, epoch, options, fence.raised)
+
+
+PLUGIN = ExecutorPlugin(api=API, options=SlurmOptions, check=problem_of, open=begin, fence=fence)
