@@ -8,7 +8,7 @@ ASK_HEALTH, WELL, ASK_READY = "health", "well", "ready"
 seconds that user code has to say so."""
 
 
-class Lines:
+class Conversation:
     """One end of a connection.
 
     Attributes:

@@ -10,14 +10,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from executors.lines import Lines
+from executors.lines import Conversation
 from executors.local.places import LOG, Address, survivors
 from rankcore.codec import to_json
 from rankcore.commands import StartReplica
 from rankcore.events import ReplicaStartFailed
 
 
-class Process(Lines):
+class Process(Conversation):
     """Its end is known for certain: a pidfd names this very process, whoever started it.
 
     Attributes:

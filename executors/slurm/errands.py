@@ -30,7 +30,7 @@ from executors.slurm import scheduler
 from executors.slurm.folder import AT, ENDED, START, claim, renewed_at_ns, serial_of
 from executors.slurm.options import SlurmError, SlurmOptions
 from executors.slurm.scheduler import Comment, Job, NodeSeen, SlurmAwayError
-from executors.slurm.standing import Standing, standing
+from executors.slurm.standing import JobStanding, standing
 from executors.whole_files import write_whole
 from rankcore.codec import to_json
 from rankcore.commands import StartReplica
@@ -300,7 +300,7 @@ class Errands:
             self._ringer.send(b"!")
 
 
-_TO_LOOK_AT = (Standing.OVER, Standing.DOUBTFUL, Standing.UNKNOWN)
+_TO_LOOK_AT = (JobStanding.OVER, JobStanding.DOUBTFUL, JobStanding.UNKNOWN)
 
 
 def new_token() -> str:

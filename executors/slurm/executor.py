@@ -13,7 +13,7 @@ from pathlib import Path
 
 import attrs
 
-from executors.lines import ASK_HEALTH, ASK_READY, WELL, Lines
+from executors.lines import ASK_HEALTH, ASK_READY, WELL, Conversation
 from executors.local.executor import now
 from executors.local.fence import Fence
 from executors.slurm import scheduler
@@ -33,7 +33,7 @@ from executors.slurm.errands import (
 from executors.slurm.folder import MARGIN_S, NOTICE, claim, prepare, serial_of
 from executors.slurm.options import SlurmOptions
 from executors.slurm.scheduler import Job, NodeSeen
-from executors.slurm.standing import Standing, standing
+from executors.slurm.standing import JobStanding, standing
 from rankcore import DeploymentSpec
 from rankcore.codec import from_json, to_json
 from rankcore.commands import (
@@ -50,7 +50,6 @@ from rankcore.errors import CodecError
 from rankcore.events import (
     ClockAdvanced,
     Event,
-    NodeChanged,
     NodeDrainRequested,
     NodeUncordoned,
     ReplaceRequested,
@@ -94,7 +93,7 @@ class RemoteReplica:
     def __init__(self, replica_id: ReplicaId, token: str) -> None:
         self.replica_id, self.token = replica_id, token
         self.node_id: NodeId | None = None
-        self.lines: Lines | None = None
+        self.lines: Conversation | None = None
         self.unsent: list[str] = []
         self.is_dialled = self.told_to_end = self.is_up = self.doubted = False
         self.failure: ReplicaStartFailed | None = None
@@ -206,8 +205,8 @@ class SlurmExecutor:
         return self._inbox.popleft() if self._inbox else None
 
     def nodes(self) -> list[NodeId]:
-        """Those that jobs may come to."""
-        return sorted(self._nodes)
+        """Those that jobs may come to, and those where replicas still are: of one that is gone all replicas have ended."""
+        return sorted({*self._nodes, *(each.node_id for each in self.replicas.values() if each.node_id is not None)})
 
     def close_nodes(self, nodes: frozenset[NodeId]) -> None:
         """No job that has not begun comes to these any more."""
@@ -297,7 +296,7 @@ class SlurmExecutor:
     def _take_over(self, job: Job) -> None:
         """A job of an earlier controller: who is not born yet never will be, since it would end at its birth anyway."""
         found, serial = standing(job, self._nodes), serial_of(job.comment.replica)
-        if found is Standing.OVER:
+        if found is JobStanding.OVER:
             return
         if claim(self._folder, serial):
             self._errands.ask(EndJob(job.comment.replica, job.comment.token))
@@ -310,20 +309,20 @@ class SlurmExecutor:
         for replica in tuple(self.replicas.values()):
             job = listed.jobs.get(replica.token)
             found = standing(job, self._nodes)
-            replica.unlisted = replica.unlisted + 1 if found is Standing.UNKNOWN else 0
+            replica.unlisted = replica.unlisted + 1 if found is JobStanding.UNKNOWN else 0
             match found:
-                case Standing.WAITING:
+                case JobStanding.WAITING:
                     assert job is not None
                     self._is_waiting(replica, job)
-                case Standing.RUNNING:
+                case JobStanding.RUNNING:
                     assert job is not None
                     self._is_running(replica, job)
-                case Standing.CLOSING:
+                case JobStanding.CLOSING:
                     pass
-                case Standing.OVER | Standing.DOUBTFUL | Standing.UNKNOWN:
+                case JobStanding.OVER | JobStanding.DOUBTFUL | JobStanding.UNKNOWN:
                     if replica.replica_id not in listed.renewed or replica.token in listed.unsure:
                         continue
-                    if found is Standing.UNKNOWN and replica.unlisted < UNLISTED_MAX:
+                    if found is JobStanding.UNKNOWN and replica.unlisted < UNLISTED_MAX:
                         continue
                     reason = f"Slurm has forgotten its job: {found}" if job is None else f"{job.state}: {job.reason}"
                     self._may_have_ended(replica, found, listed.renewed[replica.replica_id], reason)
@@ -352,10 +351,10 @@ class SlurmExecutor:
             replica.is_dialled = True
             self._errands.ask(Dial(replica.replica_id))
 
-    def _may_have_ended(self, replica: RemoteReplica, found: Standing, renewed: int | None, reason: str) -> None:
-        if found is Standing.OVER and renewed is not None:
+    def _may_have_ended(self, replica: RemoteReplica, found: JobStanding, renewed: int | None, reason: str) -> None:
+        if found is JobStanding.OVER and renewed is not None:
             self._end(replica, reason, was_born=True)
-        elif found is not Standing.DOUBTFUL and renewed is None:
+        elif found is not JobStanding.DOUBTFUL and renewed is None:
             self._errands.ask(Claim(replica.replica_id))
         elif not replica.doubted or renewed != replica.renewed:
             replica.renewed, replica.renewed_seen_at = renewed, now()
@@ -381,20 +380,12 @@ class SlurmExecutor:
     def _see_nodes(self, found: Mapping[NodeId, NodeSeen]) -> None:
         for node_id, node in found.items():
             before = self._nodes.get(node_id)
-            room, room_before = self._room(node), self._room(before) if before is not None else None
-            if room != room_before:
-                self._inbox.append(NodeChanged(node_id=node_id, capacity=room, at=now()))
             is_drained, was = node.state in DRAINED, before is not None and before.state in DRAINED
             if is_drained and not was:
                 self._inbox.append(NodeDrainRequested(node_id=node_id, reason=node.reason or "drain", at=now()))
             elif was and not is_drained and node.is_responding:
                 self._inbox.append(NodeUncordoned(node_id=node_id, at=now()))
-        for node_id in self._nodes.keys() - found.keys():
-            self._inbox.append(NodeChanged(node_id=node_id, capacity=0, at=now()))
         self._nodes = found
-
-    def _room(self, node: NodeSeen) -> int:
-        return node.cpus // self._options.cpus if node.is_responding and node.state not in DRAINED else 0
 
     def _watch(self) -> None:
         self._errands.watched = {each.replica_id: each.token for each in self.replicas.values()}
@@ -409,7 +400,7 @@ class SlurmExecutor:
             return
         replica.is_dialled = False
         if connection is not None:
-            replica.lines = Lines(connection)
+            replica.lines = Conversation(connection)
             replica.asked_at = replica.well_at = -math.inf
             unsent, replica.unsent = replica.unsent, []
             for line in unsent:
@@ -452,7 +443,7 @@ class SlurmExecutor:
             replica.is_up = True
         self._inbox.append(event)
 
-    def _check_health(self, replica: RemoteReplica, lines: Lines) -> None:
+    def _check_health(self, replica: RemoteReplica, lines: Conversation) -> None:
         spec = self._spec()
         answered = replica.well_at >= replica.asked_at
         if answered and now() >= replica.asked_at + spec.health_check_period_s:

@@ -23,7 +23,7 @@ class SlurmOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     Attributes:
         folder: Where controllers, jobs and replicas meet, on a file system that all nodes share.
         partition, account, qos, gres, time: As of `sbatch`; "": its own default.
-        cpus: Processors of a replica. A node holds as many replicas as it has room for by these.
+        cpus: Processors of a replica.
         poll_s: How often Slurm is asked for all jobs at once.
         lease_s: How long a replica lives on that cannot read the fence. A lost node's replicas are replaced 5 s later.
         pending_timeout_s: How long a job may wait for room before its start counts as failed.

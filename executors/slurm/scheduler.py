@@ -68,7 +68,15 @@ def submit(options: SlurmOptions, name: str, comment: Comment, command: Sequence
         SlurmError: There is none, and Slurm says why.
     """
     said = msgspec.json.encode(comment).decode()
-    fixed = ["--parsable", "--no-requeue", "--nodes=1", "--ntasks=1", "--open-mode=append", f"--output={log}", "--export=ALL"]
+    fixed = [
+        "--parsable",
+        "--no-requeue",
+        "--nodes=1",
+        "--ntasks=1",
+        "--open-mode=append",
+        f"--output={log.replace('%', '%%')}",
+        "--export=ALL",
+    ]
     script = "#!/bin/sh\nexec " + " ".join(_quoted(each) for each in command) + "\n"
     answer = _call(
         "sbatch", *fixed, f"--job-name={name}", f"--comment={said}", *options.arguments(), *where.arguments(), given=script

@@ -6,7 +6,7 @@ from enum import StrEnum
 from executors.slurm.scheduler import Job, NodeSeen
 
 
-class Standing(StrEnum):
+class JobStanding(StrEnum):
     """How it stands with a job."""
 
     WAITING = "it has not begun"
@@ -17,23 +17,26 @@ class Standing(StrEnum):
     UNKNOWN = "Slurm does not list it"
 
 
-STANDINGS: Mapping[str, Standing] = {
-    **dict.fromkeys(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"), Standing.WAITING),
-    **dict.fromkeys(("RUNNING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT"), Standing.RUNNING),
-    "COMPLETING": Standing.CLOSING,
+STANDINGS: Mapping[str, JobStanding] = {
+    **dict.fromkeys(
+        ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"), JobStanding.WAITING
+    ),
+    **dict.fromkeys(("RUNNING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT"), JobStanding.RUNNING),
+    "COMPLETING": JobStanding.CLOSING,
     **dict.fromkeys(
         ("COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "CANCELLED", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "REVOKED"),
-        Standing.OVER,
+        JobStanding.OVER,
     ),
-    "NODE_FAIL": Standing.DOUBTFUL,
+    "NODE_FAIL": JobStanding.DOUBTFUL,
 }
 
 
-def standing(job: Job | None, nodes: Mapping[str, NodeSeen]) -> Standing:
+def standing(job: Job | None, nodes: Mapping[str, NodeSeen]) -> JobStanding:
     """How it stands with a job. A word that this table does not have is doubted, and so is one about a node that is silent."""
     if job is None:
-        return Standing.UNKNOWN
-    found = STANDINGS.get(job.state, Standing.DOUBTFUL)
+        return JobStanding.UNKNOWN
+    found = STANDINGS.get(job.state, JobStanding.DOUBTFUL)
     node = nodes.get(job.node_id)
     is_silent = bool(job.node_id) and (node is None or not node.is_responding)
-    return Standing.DOUBTFUL if is_silent and found in (Standing.RUNNING, Standing.OVER, Standing.CLOSING) else found
+    depends_on_node = found in (JobStanding.RUNNING, JobStanding.OVER, JobStanding.CLOSING)
+    return JobStanding.DOUBTFUL if is_silent and depends_on_node else found

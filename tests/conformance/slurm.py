@@ -57,9 +57,6 @@ class SlurmBench:
     def nodes(self):
         return tuple(self.there_are)
 
-    def room(self, node_id):
-        return 8
-
     def replicas(self):
         found = []
         for serial, host, port, _ in self.addresses():

@@ -346,7 +346,7 @@ def test_a_folder_of_the_users_that_is_called_as_our_package_does_not_keep_repli
         (["models:composed"], "needs --executor ray"),
         (["models:app", "--detach"], "--non-blocking and --replace are for --executor ray"),
         (["models:nothing"], "models has no 'nothing'"),
-        (["models:app", "--executor", "cloud"], "no executor 'cloud': installed are local, ray"),
+        (["models:app", "--executor", "cloud"], "no executor 'cloud': installed are local, ray, slurm"),
     ],
 )
 def test_what_cannot_be_run_is_one_line(place, arguments, problem):

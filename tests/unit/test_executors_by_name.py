@@ -48,26 +48,26 @@ def test_our_own_are_found_whatever_the_metadata_of_the_checkout_say(name, monke
 
 
 def test_one_of_another_distribution_is_found_beside_our_own(site):
-    install(site, "rankcore-slurm", executors={"slurm": "a_slurm:PLUGIN"}, modules={"a_slurm": plugin()})
-    found, one = named("slurm")
-    assert (found.distribution, found.version, one.api) == ("rankcore-slurm", "0.3", 1)
-    assert [each.name for each in plugins.found()] == ["local", "ray", "slurm"]
+    install(site, "rankcore-nomad", executors={"nomad": "a_nomad:PLUGIN"}, modules={"a_nomad": plugin()})
+    found, one = named("nomad")
+    assert (found.distribution, found.version, one.api) == ("rankcore-nomad", "0.3", 1)
+    assert [each.name for each in plugins.found()] == ["local", "nomad", "ray", "slurm"]
 
 
 @pytest.mark.parametrize("command", [("status",), ("run", "models:app"), ("scale", "a", "1"), ("cordon", "a")], ids=" ".join)
 def test_a_name_that_nobody_has_is_refused_with_those_there_are(site, command):
-    install(site, "rankcore-slurm", executors={"slurm": "a_slurm:PLUGIN"}, modules={"a_slurm": plugin()})
-    status, _, stderr = said(*command, "--executor", "slrum")
-    assert (status, stderr) == (2, "rankcore: error: no executor 'slrum': installed are local, ray, slurm\n")
+    install(site, "rankcore-nomad", executors={"nomad": "a_nomad:PLUGIN"}, modules={"a_nomad": plugin()})
+    status, _, stderr = said(*command, "--executor", "nomda")
+    assert (status, stderr) == (2, "rankcore: error: no executor 'nomda': installed are local, nomad, ray, slurm\n")
 
 
-@pytest.mark.parametrize("name", ["slurm", "local"])
+@pytest.mark.parametrize("name", ["nomad", "local"])
 def test_a_name_that_two_distributions_have_is_refused_and_both_are_named(site, name):
-    install(site, "rankcore-slurm", executors={name: "a_slurm:PLUGIN"}, modules={"a_slurm": plugin()})
-    if name == "slurm":
-        install(site, "other", version="7", executors={name: "a_slurm:PLUGIN"})
+    install(site, "rankcore-nomad", executors={name: "a_nomad:PLUGIN"}, modules={"a_nomad": plugin()})
+    if name == "nomad":
+        install(site, "other", version="7", executors={name: "a_nomad:PLUGIN"})
     status, _, stderr = said("status", "--executor", name)
-    others = "other 7 and rankcore-slurm 0.3" if name == "slurm" else "rankcore 0.1.0 and rankcore-slurm 0.3"
+    others = "other 7 and rankcore-nomad 0.3" if name == "nomad" else "rankcore 0.1.0 and rankcore-nomad 0.3"
     assert (status, stderr) == (2, f"rankcore: error: executor {name!r} is of {others}: uninstall one of them\n")
     assert named("ray")[1].api == 1, "others go on working"
 
@@ -77,15 +77,15 @@ def test_a_name_that_two_distributions_have_is_refused_and_both_are_named(site, 
     [
         ("raise RuntimeError('no\\nlicence')", "cannot be imported: RuntimeError: no licence"),
         ("import nowhere_at_all", "cannot be imported: ModuleNotFoundError: No module named 'nowhere_at_all'"),
-        ("OTHER = 1", "cannot be imported: AttributeError: module 'a_slurm' has no attribute 'PLUGIN'"),
-        ("PLUGIN = 'none'", ": expected an ExecutorPlugin at a_slurm:PLUGIN, found str"),
+        ("OTHER = 1", "cannot be imported: AttributeError: module 'a_nomad' has no attribute 'PLUGIN'"),
+        ("PLUGIN = 'none'", ": expected an ExecutorPlugin at a_nomad:PLUGIN, found str"),
         (plugin(api=2), "speaks api 2, this rankcore 1"),
     ],
 )
 def test_one_that_is_broken_is_one_line_with_its_distribution_and_others_work(site, module, problem):
-    install(site, "rankcore-slurm", executors={"slurm": "a_slurm:PLUGIN"}, modules={"a_slurm": module})
-    line = f"executor 'slurm' (rankcore-slurm 0.3){'' if problem.startswith(':') else ' '}{problem}"
-    status, _, stderr = said("run", "models:app", "--executor", "slurm")
+    install(site, "rankcore-nomad", executors={"nomad": "a_nomad:PLUGIN"}, modules={"a_nomad": module})
+    line = f"executor 'nomad' (rankcore-nomad 0.3){'' if problem.startswith(':') else ' '}{problem}"
+    status, _, stderr = said("run", "models:app", "--executor", "nomad")
     assert (status, stderr) == (2, f"rankcore: error: {line}\n")
     status, stdout, _ = said("executors")
     shown = stdout.splitlines()
@@ -93,20 +93,21 @@ def test_one_that_is_broken_is_one_line_with_its_distribution_and_others_work(si
     assert [each.split()[:2] for each in shown] == [
         ["name", "distribution"],
         ["local", "rankcore"],
+        ["nomad", "rankcore-nomad"],
         ["ray", "rankcore"],
-        ["slurm", "rankcore-slurm"],
+        ["slurm", "rankcore"],
     ]
-    assert shown[3].endswith(f"-    broken: {line}")
+    assert shown[2].endswith(f"-    broken: {line}")
     assert shown[1].split()[3:5] == ["1", "ok"]
 
 
-@pytest.mark.parametrize("name", ["Slurm", "9lives", "a_b", "a" * 33])
+@pytest.mark.parametrize("name", ["Nomad", "9lives", "a_b", "a" * 33])
 def test_a_name_that_no_executor_may_have_is_shown_as_broken_and_is_none(site, name):
-    install(site, "odd", executors={name: "a_slurm:PLUGIN"}, modules={"a_slurm": plugin()})
+    install(site, "odd", executors={name: "a_nomad:PLUGIN"}, modules={"a_nomad": plugin()})
     shown = {each["name"]: each for each in json.loads(said("executors", "--json")[1])}
     assert shown[name]["api"] is None
     assert "expected a name of a to z, 0 to 9 and -" in shown[name]["problem"]
-    with pytest.raises(PluginError, match=r"installed are local, ray$"):
+    with pytest.raises(PluginError, match=r"installed are local, ray, slurm$"):
         named(name)
 
 
@@ -127,10 +128,10 @@ def test_help_reads_no_entry_point(monkeypatch):
 
 
 def test_what_cannot_run_here_says_why_and_begins_nothing(site):
-    install(site, "s", executors={"slurm": "a_slurm:PLUGIN"}, modules={"a_slurm": plugin(check="no sbatch on PATH")})
-    status, _, stderr = said("run", "models:app", "--executor", "slurm")
-    assert (status, stderr) == (2, "rankcore: error: executor 'slurm' (s 0.3) cannot run here: no sbatch on PATH\n")
-    assert said("executors")[1].splitlines()[3].split(maxsplit=4)[4] == "no sbatch on PATH"
+    install(site, "s", executors={"nomad": "a_nomad:PLUGIN"}, modules={"a_nomad": plugin(check="no nomad on PATH")})
+    status, _, stderr = said("run", "models:app", "--executor", "nomad")
+    assert (status, stderr) == (2, "rankcore: error: executor 'nomad' (s 0.3) cannot run here: no nomad on PATH\n")
+    assert said("executors")[1].splitlines()[2].split(maxsplit=4)[4] == "no nomad on PATH"
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,9 +145,9 @@ NONE = SimpleNamespace(options=msgspec.defstruct("None_", []))
 
 
 def test_options_are_what_their_types_make_of_them():
-    found = options_of("slurm", TAKES, ("partition=gpu=1", "poll_s=0.5", "nodes=a,b"))
+    found = options_of("nomad", TAKES, ("partition=gpu=1", "poll_s=0.5", "nodes=a,b"))
     assert found == Options(partition="gpu=1", poll_s=0.5, nodes=("a", "b"))
-    assert options_of("slurm", TAKES, ()) == Options()
+    assert options_of("nomad", TAKES, ()) == Options()
 
 
 @pytest.mark.parametrize(
@@ -162,7 +163,7 @@ def test_options_are_what_their_types_make_of_them():
 )
 def test_options_that_are_not_what_they_may_be_are_refused(plugin, said, problem):
     with pytest.raises(PluginError) as caught:
-        options_of("slurm", plugin, said)
+        options_of("nomad", plugin, said)
     assert problem in str(caught.value)
 
 
@@ -180,6 +181,6 @@ def test_a_check_that_hangs_or_fails_is_no_yes(monkeypatch):
 
 def test_what_has_a_controller_of_its_own_is_not_run_here(site):
     text = plugin().replace(", open=lambda *_: None", "")
-    install(site, "s", executors={"slurm": "a_slurm:PLUGIN"}, modules={"a_slurm": text})
-    status, _, stderr = said("run", "models:app", "--executor", "slurm")
+    install(site, "s", executors={"nomad": "a_nomad:PLUGIN"}, modules={"a_nomad": text})
+    status, _, stderr = said("run", "models:app", "--executor", "nomad")
     assert (status, "has a controller of its own, and no `open`" in stderr) == (2, True)

@@ -5,7 +5,7 @@ import pytest
 from executors.slurm.folder import claim, prepare, renewed_at_ns, serial_of
 from executors.slurm.options import SlurmError, SlurmOptions
 from executors.slurm.scheduler import Comment, Job, NodeSeen, Where
-from executors.slurm.standing import STANDINGS, Standing, standing
+from executors.slurm.standing import STANDINGS, JobStanding, standing
 
 UP, SILENT, DOWN = (NodeSeen("idle", True, 8, ""), NodeSeen("idle", False, 8, ""), NodeSeen("down", False, 8, "Not responding"))
 
@@ -16,16 +16,16 @@ def job(state: str, node_id: str = "n0") -> Job:
 
 @pytest.mark.parametrize("state", [*STANDINGS, "A_STATE_OF_A_LATER_SLURM"])
 def test_no_end_is_believed_while_the_node_is_silent_or_slurm_is_in_doubt(state):
-    assert standing(job(state), {"n0": UP}) is STANDINGS.get(state, Standing.DOUBTFUL)
+    assert standing(job(state), {"n0": UP}) is STANDINGS.get(state, JobStanding.DOUBTFUL)
     for nodes in ({"n0": SILENT}, {"n0": DOWN}, {}):
         found = standing(job(state), nodes)
-        assert found is not Standing.OVER
-        assert found in (Standing.DOUBTFUL, Standing.WAITING)
+        assert found is not JobStanding.OVER
+        assert found in (JobStanding.DOUBTFUL, JobStanding.WAITING)
 
 
 def test_who_never_had_a_node_has_ended_where_slurm_says_so():
-    assert standing(job("CANCELLED", ""), {}) is Standing.OVER
-    assert standing(None, {"n0": UP}) is Standing.UNKNOWN
+    assert standing(job("CANCELLED", ""), {}) is JobStanding.OVER
+    assert standing(None, {"n0": UP}) is JobStanding.UNKNOWN
 
 
 def test_a_life_is_taken_once(tmp_path):
