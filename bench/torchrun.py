@@ -51,13 +51,23 @@ def trials(kind: str, number: int) -> Iterator[tuple[float | None, int]]:
             lost = next(node for node, rank in before.items() if rank == 0)
             os.kill(job.agents.pop(lost).pid, signal.SIGKILL)
             try:
-                took_s = job.until(lambda lost=lost: len(job.ranks()) == 3 and lost not in job.ranks(), PATIENCE_S)
+                took_s, after = whole_without(job, lost)
             except AssertionError:
                 yield None, 0
                 return
-            after = job.ranks()
             print(kind, f"{took_s:.1f} s", f"rank 0 was on {lost}", before, after, flush=True)
             yield took_s, sum(after.get(node) != rank for node, rank in before.items() if node != lost)
+
+
+def whole_without(job: TorchrunJob, lost: str) -> tuple[float, dict[str, int]]:
+    """Wait for three ranks without a node; the seconds, and the ranks as they were then: another round may follow."""
+    seen: list[dict[str, int]] = []
+
+    def holds() -> bool:
+        seen.append(job.ranks())
+        return len(seen[-1]) == 3 and lost not in seen[-1]
+
+    return job.until(holds, PATIENCE_S), seen[-1]
 
 
 def is_spare(job: TorchrunJob, kind: str, node: str) -> bool:
