@@ -3,8 +3,9 @@
     python -m bench.torchrun [--trials 20]
 
 Three agents and a spare on this machine, one worker each, on gloo. When a trial is over, a new spare is started, and the agent
-that has rank 0 by then is killed. What differs is the backend alone: c10d has its store in a process of its own, as one that is
-killed with its agent ends the job, and otherwise everything as it is by default.
+that has rank 0 by then is killed. What differs is the backend alone. c10d has its store in a process of its own, as one that is
+killed with its agent ends the job. Its agents share one more store, rank 0's, whose port survivors keep (torch 2.13,
+`dynamic_rendezvous.py`: `_bootstrap_store_info`), so it is tried without that too: TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1.
 """
 
 import argparse
@@ -22,13 +23,14 @@ from tests.torchrun_runs import WITHOUT_PIDFD, TorchrunJob
 PATIENCE_S = 120.0
 STORE = "import sys, time; from torch.distributed import TCPStore; s = TCPStore('127.0.0.1', int(sys.argv[1]), is_master=True, "
 STORE += "wait_for_workers=False); time.sleep(1e6)"
-KINDS = ("rankcore", "rankcore, by the lease", "c10d")
+KINDS = ("rankcore", "rankcore, by the lease", "c10d", "c10d, no shared store")
 
 
 def started(job: TorchrunJob, kind: str) -> None:
     """Three agents that train, and a spare."""
     job.max_restarts = 1_000
-    if kind == "c10d":
+    if kind.startswith("c10d"):
+        job.env["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = str(int(kind != "c10d"))
         job.backend, job.conf = "c10d", "is_host=0"
         job.start("store", [sys.executable, "-c", STORE, str(job.port)])
     else:
@@ -49,17 +51,30 @@ def trials(kind: str, number: int) -> Iterator[tuple[float | None, int]]:
             lost = next(node for node, rank in before.items() if rank == 0)
             os.kill(job.agents.pop(lost).pid, signal.SIGKILL)
             try:
-                took_s = job.until(lambda lost=lost: len(job.ranks()) == 3 and lost not in job.ranks(), PATIENCE_S)
+                took_s, after = whole_without(job, lost)
             except AssertionError:
                 yield None, 0
                 return
-            after = job.ranks()
+            print(kind, f"{took_s:.1f} s", f"rank 0 was on {lost}", before, after, flush=True)
             yield took_s, sum(after.get(node) != rank for node, rank in before.items() if node != lost)
+
+
+def whole_without(job: TorchrunJob, lost: str) -> tuple[float, dict[str, int]]:
+    """Wait for three ranks without a node; the seconds, and the ranks as they were then: another round may follow."""
+    seen: list[dict[str, int]] = []
+
+    def holds() -> bool:
+        seen.append(job.ranks())
+        return len(seen[-1]) == 3 and lost not in seen[-1]
+
+    return job.until(holds, PATIENCE_S), seen[-1]
 
 
 def is_spare(job: TorchrunJob, kind: str, node: str) -> bool:
     """Whether a spare waits."""
-    if kind == "c10d":  # it says nothing: its rendezvous looks for a place when torch is there, and all train meanwhile
+    if kind.startswith(
+        "c10d"
+    ):  # it says nothing: its rendezvous looks for a place when torch is there, and all train meanwhile
         return "rdzv" in job.text(node) or job.age_s(node) > 12
     return job.text("coordinator").rstrip().endswith("1 parked")
 

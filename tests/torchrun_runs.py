@@ -39,7 +39,7 @@ saved = folder / "step"
 step = torch.tensor(int(saved.read_text()) if rank == 0 and saved.exists() else 0)
 dist.broadcast(step, 0)
 tell("began", rank=rank, world=world, step=int(step), restarts=restarts)
-while int(step) < steps and not (folder / "stop").exists() or int(step) == 0:
+while int(step) < steps:
     total = torch.ones(1)
     dist.all_reduce(total)
     assert int(total) == world
@@ -48,6 +48,7 @@ while int(step) < steps and not (folder / "stop").exists() or int(step) == 0:
         saved.with_suffix(".new").write_text(str(int(step)))
         saved.with_suffix(".new").rename(saved)
     time.sleep(step_s)
+    # Together: one that stops alone is, for the others, one that has failed.
     stop = torch.tensor([int((folder / "stop").exists())])
     dist.all_reduce(stop)
     if int(stop):

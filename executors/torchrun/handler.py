@@ -219,13 +219,15 @@ class GangRendezvous(RendezvousHandler):
             address = store.get(RendezvousStoreInfo.MASTER_ADDR_KEY).decode()
             port = int(store.get(RendezvousStoreInfo.MASTER_PORT_KEY))
         except DistError:
-            if self._link.wait(STORE_CONNECT_S, lambda: self._link.needs_round):
+            assert self._link.welcome is not None  # a coordinator that comes back within the lease has a round for all
+            if self._link.wait(self._link.welcome.lease_s + GRACE_S, lambda: self._link.needs_round):
                 return None
             raise
         return RendezvousInfo(store, standing.rank, standing.world_size, RendezvousStoreInfo(address, port))
 
     def _store(self, round_: int) -> Store | None:
         """The coordinator's store, what is of this round; None: another one is needed, since the coordinator has ended."""
+        until_s = time.monotonic() + STORE_S
         while True:
             assert self._link.welcome is not None
             port = self._link.welcome.store_port
@@ -234,6 +236,8 @@ class GangRendezvous(RendezvousHandler):
             except DistError:
                 if self._link.needs_round or self._link.is_closed:
                     return None
+                if time.monotonic() > until_s:
+                    raise
                 continue
             store.set_timeout(timedelta(seconds=STORE_S))
             return PrefixStore(f"{self._run_id}/{round_}", store)

@@ -64,7 +64,7 @@ class Link:
         self._is_stopped = False
         self._sent_s: dict[int, float] = {}
         self._renewals = 0
-        self._greeted_s = 0.0
+        self._greeted_s = self._answered_s = 0.0
         self._thread = threading.Thread(target=self._run, name="rankcore-gang", daemon=True)
 
     def start(self) -> None:
@@ -81,6 +81,7 @@ class Link:
         with self._changed:
             if self._wanted <= self._taken:
                 self._wanted = self._taken + 1
+            self._renewed()  # from now on there may be a rank to lose
             self._say(self._request())
 
     def has_answer(self) -> bool:
@@ -207,9 +208,8 @@ class Link:
                 case Welcome():
                     self._greeted(message)
                 case Renewed():
-                    assert self.welcome is not None
-                    if self._wanted:
-                        self._guard.renewed(self._sent_s.get(message.number, 0.0), self.welcome.lease_s)
+                    self._answered_s = max(self._answered_s, self._sent_s.get(message.number, 0.0))
+                    self._renewed()
                     self._sent_s = {number: at for number, at in self._sent_s.items() if number >= message.number}
                 case Standing():
                     self._stands(message)
@@ -217,14 +217,18 @@ class Link:
         return isinstance(message, Welcome)
 
     def _greeted(self, welcome: Welcome) -> None:
-        self.welcome = welcome
+        self.welcome, self._answered_s = welcome, self._greeted_s
         if not self._wanted:
             return
-        self._guard.renewed(self._greeted_s, welcome.lease_s)
+        self._renewed()
         if not welcome.is_known and self._wanted <= self._taken:
             self._wanted = self._taken + 1
         if self._wanted > self._taken:
             self._unsent.append(self._request())
+
+    def _renewed(self) -> None:
+        if self._wanted and self.welcome is not None:
+            self._guard.renewed(self._answered_s, self.welcome.lease_s)
 
     def _stands(self, standing: Standing) -> None:
         self.standing = standing

@@ -12,7 +12,7 @@ from datetime import timedelta
 import msgspec
 
 from executors.torchrun.coordinator import Coordinator, Sent
-from executors.torchrun.ending import AGAIN_AFTER_S, kill_processes_of, machine, started_ticks
+from executors.torchrun.ending import kill_processes_of, machine, started_ticks
 from executors.torchrun.lease import now_s
 from executors.torchrun.messages import Hello, Lines, from_agent, line_of
 from rankcore.gang import RefusalReason
@@ -124,7 +124,7 @@ class GangServer:
             loop.remove_reader(pidfd)
             os.close(pidfd)
         if kill_processes_of(hello.member, hello.pid):
-            loop.call_later(AGAIN_AFTER_S, self._ended, hello)
+            loop.call_later(TICK_S, self._ended, hello)
             return
         self.say(self.coordinator.left(hello.member, self.now_s()))
 

@@ -227,6 +227,17 @@ def residency_23_models() -> list[str]:
     ]
 
 
+def seventy_and_ten_tens() -> list[str]:
+    large, *small = run_of("seventy-and-ten-tens")["deployments"]
+    calls = large["requests"]
+    return [
+        f"Of {calls['arrived']} calls to the large one {calls['done']} are answered",
+        f"all {sum(each['requests']['arrived'] for each in small):,} to the small ones",
+        f"It is loaded {large['moves']['loads_from_disk']} times",
+        f"calls wait for {large['misses']['first_answer_s']['p50']:.0f} s until then in the median",
+    ]
+
+
 def more_wanted_than_fits() -> list[str]:
     (lost,) = deployments("more-wanted-than-fits").values()
     (calm,) = deployments("more-wanted-than-fits", "--set", "faults=[]").values()
@@ -339,6 +350,7 @@ FACTS: dict[str, Callable[[], list[str]]] = {
     "spot-preemption-with-notice": spot_preemption,
     "autoscaling": autoscaling,
     "residency-23-models": residency_23_models,
+    "seventy-and-ten-tens": seventy_and_ten_tens,
     "more-wanted-than-fits": more_wanted_than_fits,
     "canary": canary,
     "bad-config": bad_config,

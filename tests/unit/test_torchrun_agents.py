@@ -103,6 +103,15 @@ def test_agents_tell_a_new_coordinator_their_ranks_before_they_are_asked():
     assert served.ends() == 0
 
 
+def test_an_agent_has_a_lease_from_its_first_request_on():
+    served = Served(Gang(1, 1), lease_s=600.0)  # of which the first renewal would come after 120 s
+    with agents(served, "a") as link:
+        assert link["a"].wait(PATIENCE_S, lambda: link["a"].welcome is not None)
+        link["a"].ask()
+        assert link["a"]._guard._lease_s == 600.0
+    served.crash()
+
+
 def test_an_agent_without_a_coordinator_is_told_to_end():
     served = Served(Gang(1, 1), lease_s=MARGIN_S + 0.1)
     with agents(served, "a") as link:
