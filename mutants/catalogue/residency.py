@@ -310,7 +310,7 @@ RESIDENCY = (
         "T13",
         "what was promised to the first in line moves to a later time, and nobody says so",
         TURNS,
-        '        ledger.note(ResidencyNoteKind.SLIPPED, "T13", record, because)\n',
+        '        ledger.note(ResidencyNoteKind.SLIPPED, "T13", record, f"{late_s:.0f} s later than promised: {because}")\n',
         "",
     ),
     Mutant(

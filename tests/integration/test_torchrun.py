@@ -185,4 +185,4 @@ def test_a_coordinator_that_cannot_be_says_so_in_one_line():
 def test_agents_here_are_given_the_entry_point_that_the_package_has():
     package = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
     group, entry = ENTRY_POINT.split("\n", 1)
-    assert {group.strip("[]"): dict([entry.strip().split(" = ")])} == package
+    assert dict([entry.strip().split(" = ")]) == package[group.strip("[]")]
