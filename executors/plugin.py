@@ -5,9 +5,9 @@ A distribution names an `ExecutorPlugin` in the group of entry points `rankcore.
     [project.entry-points."rankcore.executors"]
     nomad = "rankcore_nomad.plugin:PLUGIN"
 
-`ray`, `local` and `slurm` come by the same door, and win over nobody: a name that two distributions have is refused. Entry points
-are read when a name is asked for, and only the module that has this name is imported. Those of rankcore itself stand in `BUILT_IN`
-too, which equals them: a checkout that was installed before it had them finds its own executors nevertheless.
+`ray`, `local` and `slurm` come by the same door, and win over nobody: a name that two distributions have is refused. Entry
+points are read when a name is asked for, and only the module that has this name is imported. Those of rankcore itself stand in
+`BUILT_IN` too, which equals them: a checkout that was installed before it had them finds its own executors nevertheless.
 """
 
 import re
