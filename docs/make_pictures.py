@@ -45,7 +45,7 @@ def spare_or_replica() -> str:
     source = read_source(EXAMPLES / "node-failure-at-peak.yaml")
     targets = parse_variation("--vary", "target_replicas=13,14,15,16")
     seeds = range(1, 6)
-    grid = sources_of(source, [targets])
+    grid, _ = sources_of(source, [targets])
     cells = [Cell(each, seed) for each in grid for seed in seeds]
     figures = [outcome.figures["llama-70b"] for _, outcome in in_this_process(cells)]
 
