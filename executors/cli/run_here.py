@@ -70,7 +70,8 @@ def run_here(wanted: RunHere) -> None:
         end(f"{error.filename} cannot be written: {error.strerror}" if error.filename is not None else str(error), BAD_INPUT)
     try:
         here = "processes of this machine" if wanted.executor == LOCAL else f"those of executor {wanted.executor!r}"
-        typer.echo(f"replicas are {here}; what they print is in {folder / LOG}", err=True)
+        prints = f"; what they print is in {fence.folder / LOG}" if isinstance(fence, FolderFence) else ""
+        typer.echo(f"replicas are {here}{prints}", err=True)
         failure = watch(controller.status, [spec.name], controller.run_for)
         typer.echo("stopping: replicas may finish what they do; Ctrl-C again to end them at once", err=True)
     except FenceError as error:
