@@ -6,7 +6,7 @@ from typing import Any, get_args, get_origin
 import attrs
 from hypothesis import strategies as st
 
-from executors.simulator.fields import Amounts, Check, Choice, Flag, Integer, Number, Optional, Text
+from executors.simulator.fields import Amounts, Check, Choice, FileTime, Flag, Integer, Number, Optional, Text, TrueOr
 from executors.simulator.load.distributions import Distribution
 from executors.simulator.scenario.describe import Key, keys_of, without_none
 from executors.simulator.scenario.faults import FAULTS, OF_WEIGHTS, WITH_RESIDENCY, Fault
@@ -23,7 +23,7 @@ JSON = st.recursive(
     max_leaves=8,
 )
 # Files are read together with the scenario, and there are none here.
-WITHOUT = {"fault_trace", "where", "node_list", "weight_sizes", "applications", "every_deployment"}
+WITHOUT = {"fault_trace", "where", "columns", "node_list", "weight_sizes", "applications", "every_deployment"}
 
 
 def of_check(check: Check) -> st.SearchStrategy[Any]:
@@ -40,6 +40,10 @@ def of_check(check: Check) -> st.SearchStrategy[Any]:
             return st.booleans()
         case Choice(options):
             return st.sampled_from(options)
+        case TrueOr(word):
+            return st.sampled_from([True, word])
+        case FileTime(words):
+            return SMALL | st.sampled_from(["2023-11-16T18:17:03", *words])
         case Text():
             return NAMES
         case Placement():
