@@ -273,5 +273,5 @@ def test_the_example_with_four_models_and_room_for_two_answers_everybody():
     assert set(last_told.values()) == {"READY"}, "what docs/embedding.md says never varies"
     assert lines[-2].startswith("40 of 40 calls answered rightly")
     assert lines[-1].endswith("they agree")
-    for said in ("PROVISIONING behind", "LOADING 0 %", "QUEUED", "READY"):
+    for said in ("PROVISIONING behind", "LOADING 0 %", "READY"):
         assert said in done.stdout

@@ -547,7 +547,7 @@ def test_who_waits_for_a_node_that_is_open_is_started_once_one_is(tmp_path):
 
 
 def test_a_status_that_cannot_be_written_stops_nobody(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("executors.controller.write_whole", refuse)
+    monkeypatch.setattr("executors.controller.write_whole", refuse_status)
     controller = Controller(tmp_path, "models:app", DeploymentSpec(name="a/m", target_replicas=0))
     assert controller.entry.ranks.status is DeploymentStatus.HEALTHY
     assert f"{tmp_path / 'status.json'}" in caplog.text
@@ -556,6 +556,10 @@ def test_a_status_that_cannot_be_written_stops_nobody(tmp_path, monkeypatch, cap
 
 def refuse(path, *_):
     raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+
+def refuse_status(path, text, *_):
+    refuse(path) if path.name == "status.json" else path.write_text(text)
 
 
 @pytest.mark.parametrize("text", [b"", b"one", b"-1", b"0", b"1.5", b"\xff", b"9" * 40, "\u0661".encode()])
