@@ -30,7 +30,7 @@ from executors.slurm.errands import (
     Submit,
     new_token,
 )
-from executors.slurm.folder import MARGIN_S, NOTICE, claim, prepare, serial_of
+from executors.slurm.folder import MARGIN_S, NOTICE, claim, forget, prepare, serial_of, unlisted
 from executors.slurm.options import SlurmOptions
 from executors.slurm.scheduler import Job, NodeSeen
 from executors.slurm.standing import JobStanding, standing
@@ -159,6 +159,8 @@ class SlurmExecutor:
         self._errands.begin(jobs)
         for job in jobs.values():
             self._take_over(job)
+        for replica_id, token in unlisted(folder, spec().name, jobs):
+            self.replicas[replica_id] = RemoteReplica(replica_id, token)
         self._watch()
 
     def execute(self, command: Command) -> None:
@@ -465,6 +467,7 @@ class SlurmExecutor:
             replica.lines.hang_up()
         del self.replicas[replica_id]
         self._ended.add(replica_id)
+        forget(self._folder, serial_of(replica_id))
         if replica.failure is not None:
             self._inbox.append(replica.failure)
         elif replica.told_to_end:

@@ -22,7 +22,10 @@ submitted before the fence rose reads the epoch at its birth, and exits. What is
 (SIGSTOP) does not end itself, and may run for a moment when it goes on.
 """
 
+import json
 import os
+from collections.abc import Container, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from rankcore.values import ReplicaId
@@ -51,6 +54,25 @@ def claim(folder: Path, serial: str) -> bool:
     except FileExistsError:
         return False
     return True
+
+
+def unlisted(folder: Path, deployment: str, listed: Container[str]) -> Iterator[tuple[ReplicaId, str]]:
+    """Replica and token of each that says where it listens though Slurm, which may have lost its state, lists no such job.
+
+    It is a survivor: nobody may say that it is missing before its lease is over.
+    """
+    for path in (folder / AT).glob("*[0-9]"):
+        with suppress(OSError, ValueError, KeyError):
+            token = json.loads((folder / START / path.name).read_bytes())["token"]
+            if token not in listed:
+                yield f"{deployment}#{path.name}", token
+
+
+def forget(folder: Path, serial: str) -> None:
+    """Remove what there is of a replica that has ended, but for its birth record: there is no second life."""
+    for name in (START, AT, ENDED):
+        with suppress(OSError):
+            (folder / name / serial).unlink()
 
 
 def renewed_at_ns(folder: Path, serial: str) -> int | None:

@@ -5,16 +5,21 @@ from pathlib import Path
 
 from executors.local.folder_fence import FolderFence
 from executors.plugin import API, ControllerFence, ExecutorPlugin
+from executors.private_folder import checked
 from executors.slurm.executor import SlurmExecutor
 from executors.slurm.options import SlurmOptions, probe, problem_of
 from rankcore import DeploymentSpec
 
 
 def fence(namespace: str, deployment: str, options: SlurmOptions) -> FolderFence:
-    """The folder of a deployment that all nodes share."""
+    """The folder of a deployment that all nodes share, and that no other user can get at: it has the tokens of replicas.
+
+    Raises:
+        PlaceError: Others could.
+    """
     folder = Path(options.folder).expanduser() / namespace.replace("/", "%2F") / deployment.replace("/", "%2F")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return FolderFence(folder)
+    return FolderFence(checked(folder))
 
 
 def begin(

@@ -96,9 +96,9 @@ def keep_lease(folder: Path, serial: str, lease_s: float) -> None:
 def main() -> None:
     """Be the replica that the command line names."""
     folder, serial = Path(sys.argv[1]), sys.argv[2]
-    said = json.loads((folder / START / serial).read_bytes())
     if not claim(folder, serial):  # 1
         return
+    said = json.loads((folder / START / serial).read_bytes())
     keep_lease(folder, serial, said["lease_s"])
     start = from_json(said["start"], StartReplica)
     replica = JobReplica(folder, said["application"], start, said["token"], serial)

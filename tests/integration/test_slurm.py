@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rankcore.commands import KillReplica
-from rankcore.events import FINAL, ReplicaPlaced, ReplicaUnhealthy
+from rankcore.events import FINAL, ReplicaDied, ReplicaPlaced, ReplicaUnhealthy
 from rankcore.testing.conformance.contract import Line, Seat
 from tests.slurm_local import MISSING, REASON, local_slurm
 
@@ -128,6 +128,21 @@ def test_a_node_whose_daemon_is_killed_is_a_suspicion_until_the_lease_is_over(be
     seat.do(KillReplica(replica_id=replica_id, epoch=seat.epoch))
     until(seat, lambda: finals(seat), "its end is told")
     assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_replica_that_slurm_has_forgotten_is_a_survivor_and_ends_only_once_it_is_gone(bench, slurm):
+    seat = Seat(bench, Line.FINAL)
+    replica_id = seat.placed(0)
+    (pid,) = bench.processes()
+    os.kill(slurm.pid("slurmctld"), signal.SIGKILL)
+    eventually(lambda: not Path(f"/proc/{slurm.pid('slurmctld')}").exists(), "it has ended")
+    slurm.run("slurmctld", "-c")  # with no state: it knows no job
+    eventually(lambda: slurm.run("sinfo", "-h"), "it answers")
+    successor = seat.successor()
+    assert list(bench.survivors()) == [replica_id]
+    until(successor, lambda: finals(successor), "it is told, once its lease is over")
+    assert not Path(f"/proc/{pid}").exists()
+    assert [type(each) for each in finals(successor)] == [ReplicaDied]
 
 
 def test_a_controller_of_slurm_that_crashes_after_a_submission_brings_no_second_life(bench, slurm):

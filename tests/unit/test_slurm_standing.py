@@ -2,8 +2,10 @@
 
 import pytest
 
-from executors.slurm.folder import claim, prepare, renewed_at_ns, serial_of
+from executors.private_folder import PlaceError
+from executors.slurm.folder import claim, forget, prepare, renewed_at_ns, serial_of, unlisted
 from executors.slurm.options import SlurmError, SlurmOptions
+from executors.slurm.plugin import fence
 from executors.slurm.scheduler import Comment, Job, NodeSeen, Where
 from executors.slurm.standing import STANDINGS, JobStanding, standing
 
@@ -34,6 +36,31 @@ def test_a_life_is_taken_once(tmp_path):
     assert claim(tmp_path, serial_of("app/model#1.0"))
     assert not claim(tmp_path, "1.0")
     assert renewed_at_ns(tmp_path, "1.0") is not None
+
+
+def test_who_listens_though_slurm_has_forgotten_it_is_a_survivor(tmp_path):
+    prepare(tmp_path)
+    for serial in ("1.0", "1.1", "1.2"):
+        (tmp_path / "start" / serial).write_text(f'{{"token": "t{serial}"}}')
+        (tmp_path / "at" / serial).write_text("127.0.0.1 5 7")
+    (tmp_path / "start" / "1.2").write_text('{"tok')  # cut off
+    (tmp_path / "at" / "1.3.77.new").write_text("")
+    assert list(unlisted(tmp_path, "a/m", {"t1.0"})) == [("a/m#1.1", "t1.1")]
+    assert claim(tmp_path, "1.1")
+    forget(tmp_path, "1.1")
+    forget(tmp_path, "1.1")
+    assert list(unlisted(tmp_path, "a/m", {"t1.0"})) == []
+    assert not claim(tmp_path, "1.1")
+
+
+def test_a_folder_that_others_can_write_to_is_refused(tmp_path):
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    with pytest.raises(PlaceError, match=f"{shared}"):
+        fence("default", "a/m", SlurmOptions(folder=str(shared)))
+    shared.chmod(0o700)
+    assert fence("default", "a/m", SlurmOptions(folder=str(shared))).newest() == 0
 
 
 def test_a_node_that_is_named_is_meant_and_others_keep_to_what_is_cordoned():
