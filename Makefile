@@ -17,7 +17,7 @@ TEST := $(VENV)/installed-test
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-ray demo-torchrun test test-ray test-others test-night attack night conformance swarm soak compiled bench bench-compiled bench-ray lint mutants docs clean
+.PHONY: help demo demo-ray demo-torchrun test test-ray test-traced test-untraced test-night attack night conformance swarm soak compiled bench bench-compiled bench-ray lint mutants docs clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -32,10 +32,10 @@ demo-ray: $(TEST) ## Shard an embedding over replicas on a local Ray cluster, do
 demo-torchrun: $(TEST) ## Kill the agent of rank 0 among three of torchrun and a spare, and see training go on as rank 0 elsewhere
 	PYTHONPATH=$(CURDIR) $(BIN)/python examples/torchrun_spare.py
 
-# What failed stands at the end, of both lanes, after all that they print while they run.
-test: $(TEST) ## Run every test, those of Ray, which mostly wait, beside the others; branch coverage of rankcore/ must be 100 %
+# What failed stands at the end, of all lanes, after all that they print while they run.
+test: $(TEST) ## Run every test, in three lanes at once, since those of Ray and of commands mostly wait; branch coverage of rankcore/ must be 100 %
 	@rm -rf $(FAILURES) && mkdir -p $(FAILURES)
-	@status=0; $(MAKE) --no-print-directory --jobs=2 --keep-going test-ray test-others || status=1; \
+	@status=0; $(MAKE) --no-print-directory --jobs=3 --keep-going test-ray test-traced test-untraced || status=1; \
 		[ $$status = 0 ] || { echo "== failed (make test PYTEST_ARGS='-k NAME' runs one again):"; cat $(FAILURES)/*; }; exit $$status
 
 FAILURES := $(CURDIR)/build/test-failures
@@ -47,11 +47,14 @@ pytest = { mkdir -p $(FAILURES); echo "== $(1)"; FAILURES_FILE=$(FAILURES)/$(1) 
 test-ray: $(TEST)
 	@$(call pytest,ray,-m "ray and not night" --ignore=tests/unit)
 
-# Each lane runs to its end; this one is the shorter, and leaves the processors to the other. tests/conftest.py says which tests
-# are traced.
-test-others: $(TEST)
-	@status=0; $(call pytest,others,-m "not ray and not night" --cov --cov-report= --cov-fail-under=0,nice -n 10) || status=1; \
+# Each lane runs to its end, and these leave the processors to the one of Ray, which is the longest. tests/conftest.py says which
+# tests are traced.
+test-traced: $(TEST)
+	@status=0; $(call pytest,traced,-m "not (ray or night or no_cover)" --cov --cov-report= --cov-fail-under=0,nice -n 10) || status=1; \
 	$(if $(PYTEST_ARGS),,$(BIN)/coverage report > $(FAILURES)/coverage && rm $(FAILURES)/coverage || status=1;) exit $$status
+
+test-untraced: $(TEST)
+	@$(call pytest,untraced,-m "no_cover and not (ray or night)",nice -n 10)
 
 attack: $(TEST) ## Attack what runs on this machine as another user of it and as hostile clients do, on loopback; root sees all of it
 	timeout $(ATTACK_S) $(BIN)/python -m pytest tests/attacks $(PYTEST_ARGS)
