@@ -16,6 +16,9 @@ SIM := $(VENV)/installed-sim
 TEST := $(VENV)/installed-test
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
+# Tests and demos start thousands of processes: one that compiles rankcore again needs 1 to 1.6 s of processor time more.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-ray demo-torchrun test test-ray test-traced test-untraced test-night attack night conformance swarm soak compiled bench bench-compiled bench-ray lint mutants docs clean
 
