@@ -47,13 +47,13 @@ def run_here(wanted: RunHere) -> None:
     from executors.controller import Controller
     from executors.engine.clusters import CLUSTER
     from executors.engine.journal import LenientJournal
-    from executors.local.fence import FenceError
-    from executors.local.folder_fence import FolderFence
-    from executors.local.folders import folder_of
-    from executors.local.places import LOG
-    from executors.local.wanted import spec_of, version_now
     from executors.private_folder import PlaceError
     from executors.ray_gpu.errors import InvalidDeploymentError
+    from executors.run.fence import FenceError
+    from executors.run.files import LOG
+    from executors.run.folder_fence import FolderFence
+    from executors.run.folders import folder_of
+    from executors.run.wanted import spec_of, version_now
     from rankcore.errors import RankcoreError
 
     journal = wanted.journal

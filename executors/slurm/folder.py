@@ -1,6 +1,6 @@
 """The folder of a deployment on Slurm: where controllers, jobs and their replicas meet, on a file system that all nodes share.
 
-epoch            of the newest controller: the fence, as `executors.local.fence` has it
+epoch            of the newest controller: the fence, as `executors.run.fence` has it
 start/<serial>   what a replica is started with, and the token that both ends of a connection know
 born/<serial>    a life has begun, or never will: made once, by replica or controller (`claim`), and touched as a lease
 ended/<serial>   an order to end, for a replica that nothing else reaches

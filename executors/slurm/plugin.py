@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from executors.local.folder_fence import FolderFence
 from executors.plugin import API, ControllerFence, ExecutorPlugin
 from executors.private_folder import checked
+from executors.run.folder_fence import FolderFence
 from executors.slurm.executor import SlurmExecutor
 from executors.slurm.options import SlurmOptions, probe, problem_of
 from rankcore import DeploymentSpec

@@ -19,8 +19,8 @@ import threading
 import time
 from pathlib import Path
 
-from executors.local.places import newest_epoch
 from executors.local.replica import LINE_BYTES_MAX, ORPHAN_S, LocalReplica
+from executors.run.files import newest_epoch
 from executors.slurm.folder import AT, BORN, ENDED, NOTICE, START, claim
 from executors.whole_files import write_whole
 from rankcore.codec import from_json
