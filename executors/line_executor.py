@@ -137,8 +137,8 @@ class LineExecutor(ABC, Generic[Replica]):
         self._look_after(replica)
 
     def _files(self) -> Iterator[int]:
-        """What becomes readable when there may be something to tell."""
-        return (each.fileno() for each in self.replicas.values() if each.is_connected)
+        """What else becomes readable when there may be something to tell."""
+        return iter(())
 
     def _dated(self, event: Event) -> Event:
         """What a replica has said, by this process's clock, which is the replica's too on one machine."""
@@ -188,6 +188,9 @@ class LineExecutor(ABC, Generic[Replica]):
             poller = select.poll()
             for file in (*files, *self._files()):
                 poller.register(file, select.POLLIN)
+            for replica in self.replicas.values():
+                if replica.is_connected:
+                    poller.register(replica, replica.awaits)
             poller.poll(1000 * max(0.0, min(timeout_s, self._wake_at - now())))
 
     def close(self) -> None:
@@ -209,8 +212,7 @@ class LineExecutor(ABC, Generic[Replica]):
             self.tell(ReplicaStartFailed(replica_id=replica_id, reason=reason, at=now()))
         elif (replica := self._begin(command)) is not None:
             self.replicas[replica_id] = replica
-            if self._announced is not None:
-                replica.send(to_json(self._announced))
+            self._welcome(replica)
             self._tell_place(replica)
 
     def _tell_place(self, replica: Replica) -> None:
@@ -223,6 +225,11 @@ class LineExecutor(ABC, Generic[Replica]):
             self._announced = command
             for replica in self.replicas.values():
                 replica.send(to_json(command))
+
+    def _welcome(self, replica: Replica) -> None:
+        """Who comes up, or is reached again, is told what no command repeats."""
+        if self._announced is not None:
+            replica.send(to_json(self._announced))
 
     def _address(self, command: ReplicaChange | QueryReplica | StopReplica | KillReplica) -> None:
         replica = self.replicas.get(command.replica_id)

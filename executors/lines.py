@@ -1,5 +1,6 @@
 """Lines of text over a connection at which nobody waits: what cannot be sent yet is kept, what came in is handed out whole."""
 
+import select
 import socket
 
 READ_BYTES = 65_536
@@ -22,16 +23,22 @@ class Conversation:
         if connection is not None:
             self.connect(connection)
 
-    def connect(self, connection: socket.socket) -> None:
-        """Go on over this connection, which it has for itself."""
+    def connect(self, connection: socket.socket, greeting: str = "") -> None:
+        """Go on over this connection, which it has for itself, and may be in the making; with a greeting before all else."""
         connection.setblocking(False)
         self._connection, self.is_over = connection, False
+        self._outbox = greeting.encode() + self._outbox
         self.flush()
 
     @property
     def is_connected(self) -> bool:
         """Whether there is a connection, as far as is known."""
         return self._connection is not None
+
+    @property
+    def awaits(self) -> int:
+        """What `select.poll` has to wait for here: that it can hear, or say what it could not."""
+        return select.POLLIN | (select.POLLOUT if self._outbox else 0)
 
     def send(self, line: str) -> None:
         """Say something, now or as soon as the other end reads."""

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path
 
 from executors.line_executor import LineExecutor, now
@@ -110,7 +109,7 @@ class LocalExecutor(LineExecutor[Process]):
         super()._address(command)
 
     def _files(self) -> Iterator[int]:
-        return chain.from_iterable(process.files() for process in self.replicas.values())
+        return (process.ending for process in self.replicas.values())
 
     def _look_at(self, replica: Process) -> None:
         has_ended = replica.has_ended()  # looked at first: what it said before is heard below

@@ -40,9 +40,10 @@ class Process(LineReplica):
         if not self.has_ended():
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
-    def files(self) -> tuple[int, int]:
-        """What becomes readable when there is something to hear, or when it has ended."""
-        return self.fileno(), self._pidfd
+    @property
+    def ending(self) -> int:
+        """What becomes readable when it has ended."""
+        return self._pidfd
 
     def close(self) -> str:
         """Let go of it; returns how it ended, where it has and was a child."""

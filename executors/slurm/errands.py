@@ -31,7 +31,7 @@ import attrs
 
 from executors.run.fence import Fence, FenceError, ReplacedError
 from executors.slurm import scheduler
-from executors.slurm.folder import AT, ENDED, START, claim, renewed_at_ns, serial_of
+from executors.slurm.folder import ENDED, START, renewed_at_ns, serial_of
 from executors.slurm.options import SlurmError, SlurmOptions
 from executors.slurm.scheduler import Comment, Job, NodeSeen, SlurmAwayError
 from executors.slurm.standing import JobStanding, standing
@@ -41,7 +41,6 @@ from rankcore.commands import StartReplica
 from rankcore.values import ReplicaId
 
 LISTED_WITHOUT = 2
-DIAL_S = 3.0
 
 
 @attrs.frozen
@@ -76,42 +75,11 @@ class Exclude:
 
 
 @attrs.frozen
-class Claim:
-    """Make sure that a replica is never born, if it was not."""
-
-    replica_id: ReplicaId
-
-
-@attrs.frozen
-class Dial:
-    """Connect to a replica that may be up by now."""
-
-    replica_id: ReplicaId
-
-
-@attrs.frozen
 class Refused:
-    """There is no job, and will be none; `lived`: the id has had its life."""
+    """There is no job, and will be none."""
 
     replica_id: ReplicaId
     reason: str
-    lived: bool = False
-
-
-@attrs.frozen
-class Claimed:
-    """What a claim found."""
-
-    replica_id: ReplicaId
-    was_born: bool
-
-
-@attrs.frozen
-class Connected:
-    """A replica has taken a connection; None: it did not yet."""
-
-    replica_id: ReplicaId
-    connection: socket.socket | None
 
 
 @attrs.frozen
@@ -129,8 +97,8 @@ class Listed:
     renewed: Mapping[ReplicaId, int | None]
 
 
-Errand: TypeAlias = Submit | EndJob | Exclude | Claim | Dial
-Outcome: TypeAlias = Refused | Claimed | Connected | Listed
+Errand: TypeAlias = Submit | EndJob | Exclude
+Outcome: TypeAlias = Refused | Listed
 
 
 class Errands:
@@ -195,16 +163,7 @@ class Errands:
         with self._asked:
             self._is_closed = True
             self._asked.notify()
-        self._hang_up()
         self._bell.close()
-
-    def _hang_up(self) -> None:
-        """Nobody takes a connection any more that has been made."""
-        with suppress(queue.Empty):
-            while True:
-                outcome = self._done.get_nowait()
-                if isinstance(outcome, Connected) and outcome.connection is not None:
-                    outcome.connection.close()
 
     # -- in the thread
 
@@ -216,7 +175,6 @@ class Errands:
                 list_at = time.monotonic() + self._options.poll_s
             elif (errand := self._next(list_at)) is not None:
                 self._do(errand)
-        self._hang_up()  # of what was under way as it was closed
         self._ringer.close()
 
     def _next(self, list_at: float) -> Errand | None:
@@ -235,11 +193,6 @@ class Errands:
                     if job_id := self._job_ids.get(errand.token):
                         with self._fence.upheld():
                             scheduler.exclude(job_id, errand.nodes)
-                case Claim():
-                    with self._fence.upheld():
-                        self._tell(Claimed(errand.replica_id, was_born=not claim(self._folder, serial_of(errand.replica_id))))
-                case Dial():
-                    self._tell(Connected(errand.replica_id, self._dial(serial_of(errand.replica_id))))
         except ReplacedError:
             with self._asked:
                 self._asked.wait_for(lambda: self._is_closed)
@@ -258,13 +211,11 @@ class Errands:
                 self._later(errand)
                 return
             del self._unsure[errand.token]
-        if renewed_at_ns(self._folder, serial) is not None:
-            self._tell(Refused(errand.replica_id, "it has ended", lived=True))
-            return
         said = {
             "start": to_json(errand.start),
             "application": self._application,
             "token": errand.token,
+            "secret": new_token(),
             "host": socket.gethostname(),
             "lease_s": self._options.lease_s,
         }
@@ -292,16 +243,6 @@ class Errands:
                 scheduler.end(job_id)
         if errand.token not in self._job_ids and errand.token in self.watched.values():  # its submission is to come
             self._later(errand)
-
-    def _dial(self, serial: str) -> socket.socket | None:
-        try:
-            host, port, _ = (self._folder / AT / serial).read_text().split()
-            token = json.loads((self._folder / START / serial).read_bytes())["token"]
-            connection = socket.create_connection((host, int(port)), DIAL_S)
-            connection.sendall(f"{token}\n".encode())
-        except (OSError, ValueError):
-            return None
-        return connection
 
     def _list(self) -> None:
         try:

@@ -7,27 +7,16 @@ replica's own clock decides nothing but the end of its lease.
 import math
 import socket
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import attrs
 
 from executors.line_executor import LineExecutor, LineReplica, now
-from executors.run.fence import Fence
+from executors.run.fence import Fence, FenceError
 from executors.slurm import scheduler
-from executors.slurm.errands import (
-    Claim,
-    Claimed,
-    Connected,
-    Dial,
-    EndJob,
-    Errands,
-    Exclude,
-    Listed,
-    Refused,
-    Submit,
-    new_token,
-)
-from executors.slurm.folder import MARGIN_S, NOTICE, claim, forget, prepare, serial_of, unlisted
+from executors.slurm.errands import EndJob, Errands, Exclude, Listed, Refused, Submit, new_token
+from executors.slurm.folder import MARGIN_S, NOTICE, claim, forget, listens_at, prepare, renewed_at_ns, serial_of, unlisted
 from executors.slurm.options import SlurmOptions
 from executors.slurm.scheduler import Job, NodeSeen
 from executors.slurm.standing import JobStanding, standing
@@ -41,6 +30,7 @@ from rankcore.events import (
     ReplicaPending,
     ReplicaPlaced,
     ReplicaStartFailed,
+    ReplicaStopped,
     ReplicaUnhealthy,
 )
 from rankcore.values import NodeId, ReplicaId
@@ -56,7 +46,6 @@ class JobOfReplica(LineReplica):
 
     Attributes:
         token: Of its job.
-        is_dialled: Whether a connection is being made.
         pending_since: When it was first listed as waiting; None: it was not.
         pending: The last news of that; None: it has begun.
         unlisted: How many lists in a row have not had it.
@@ -67,7 +56,7 @@ class JobOfReplica(LineReplica):
     def __init__(self, replica_id: ReplicaId, token: str) -> None:
         super().__init__(replica_id)
         self.token = token
-        self.is_dialled = self.doubted = False
+        self.doubted = False
         self.pending_since: float | None = None
         self.pending: ReplicaPending | None = None
         self.unlisted = 0
@@ -135,7 +124,10 @@ class SlurmExecutor(LineExecutor[JobOfReplica]):
         replica.end_by = math.inf
         self._errands.ask(EndJob(replica.replica_id, replica.token))
 
-    def _begin(self, command: StartReplica) -> JobOfReplica:
+    def _begin(self, command: StartReplica) -> JobOfReplica | None:
+        if renewed_at_ns(self.folder, serial_of(command.replica_id)) is not None:
+            self.tell(ReplicaStopped(replica_id=command.replica_id, at=now()))  # it has had its life, for an earlier controller
+            return None
         replica = JobOfReplica(command.replica_id, new_token())
         self._errands.ask(Submit(command, replica.token, tuple(sorted(self._closed))))
         return replica
@@ -154,13 +146,9 @@ class SlurmExecutor(LineExecutor[JobOfReplica]):
             match outcome:
                 case Listed():
                     self._see(outcome)
-                case Refused(replica_id=replica_id, reason=reason, lived=lived):
-                    self._no_job(replica_id, reason, lived)
-                case Claimed(replica_id=replica_id, was_born=was_born):
-                    if not was_born and (replica := self.replicas.get(replica_id)) is not None:
-                        self._end(replica, "its job never began", was_born=False)
-                case Connected(replica_id=replica_id, connection=connection):
-                    self._connected(replica_id, connection)
+                case Refused(replica_id=replica_id, reason=reason):
+                    if (replica := self.replicas.get(replica_id)) is not None:
+                        self._end(replica, reason, was_born=False)
         self._watch()
 
     # -- what Slurm says
@@ -171,6 +159,7 @@ class SlurmExecutor(LineExecutor[JobOfReplica]):
         if found is JobStanding.OVER:
             return
         if claim(self.folder, serial):
+            forget(self.folder, serial)
             self._errands.ask(EndJob(job.comment.replica, job.comment.token))
         else:
             replica = self.replicas[job.comment.replica] = JobOfReplica(job.comment.replica, job.comment.token)
@@ -181,7 +170,8 @@ class SlurmExecutor(LineExecutor[JobOfReplica]):
         for replica in tuple(self.replicas.values()):
             job = listed.jobs.get(replica.token)
             found = standing(job, self._nodes)
-            replica.unlisted = replica.unlisted + 1 if found is JobStanding.UNKNOWN else 0
+            is_missed = found is JobStanding.UNKNOWN and replica.token not in listed.unsure
+            replica.unlisted = replica.unlisted + 1 if is_missed else 0
             match found:
                 case JobStanding.WAITING:
                     assert job is not None
@@ -218,15 +208,14 @@ class SlurmExecutor(LineExecutor[JobOfReplica]):
         if replica.node_id is None:
             replica.node_id = job.node_id
             self.tell(ReplicaPlaced(replica_id=replica.replica_id, node_id=job.node_id, at=now()))
-        if not replica.is_connected and not replica.is_dialled:
-            replica.is_dialled = True
-            self._errands.ask(Dial(replica.replica_id))
+        if not replica.is_connected:
+            self._dial(replica)
 
     def _may_have_ended(self, replica: JobOfReplica, found: JobStanding, renewed: int | None, reason: str) -> None:
         if found is JobStanding.OVER and renewed is not None:
             self._end(replica, reason, was_born=True)
         elif found is not JobStanding.DOUBTFUL and renewed is None:
-            self._errands.ask(Claim(replica.replica_id))
+            self._never_born(replica)
         elif not replica.doubted or renewed != replica.renewed:
             replica.renewed, replica.renewed_seen_at = renewed, now()
             if not replica.doubted:
@@ -234,19 +223,15 @@ class SlurmExecutor(LineExecutor[JobOfReplica]):
                 self.tell(ReplicaUnhealthy(replica_id=replica.replica_id, reason=reason, at=now()))
         elif now() > replica.renewed_seen_at + self._options.lease_s + MARGIN_S:
             if renewed is None:
-                self._errands.ask(Claim(replica.replica_id))
+                self._never_born(replica)
             else:
                 self._end(replica, f"{reason}; its lease has run out", was_born=True)
 
-    def _no_job(self, replica_id: ReplicaId, reason: str, lived: bool) -> None:
-        replica = self.replicas.get(replica_id)
-        if replica is None:
-            return
-        if lived or replica.told_to_end:
-            replica.told_to_end, replica.failure = True, None
-        else:
-            replica.failure = ReplicaStartFailed(replica_id=replica_id, reason=reason, at=now())
-        self._end(replica, reason, was_born=lived)
+    def _never_born(self, replica: JobOfReplica) -> None:
+        """Make sure of that; who was faster is listed, or listens."""
+        with suppress(FenceError), self.fence.upheld():
+            if claim(self.folder, serial_of(replica.replica_id)):
+                self._end(replica, "its job never began", was_born=False)
 
     def _see_nodes(self, found: Mapping[NodeId, NodeSeen]) -> None:
         for node_id, node in found.items():
@@ -263,20 +248,21 @@ class SlurmExecutor(LineExecutor[JobOfReplica]):
 
     # -- what replicas say
 
-    def _connected(self, replica_id: ReplicaId, connection: socket.socket | None) -> None:
-        replica = self.replicas.get(replica_id)
-        if replica is not None:
-            replica.is_dialled = False
-        if connection is not None and replica is None:
-            connection.close()
-        elif connection is not None and replica is not None:
-            replica.connect(connection)
+    def _dial(self, replica: JobOfReplica) -> None:
+        """Begin to connect to it, if it says where it listens; what comes of that is heard like all else."""
+        if (found := listens_at(self.folder, serial_of(replica.replica_id))) is not None:
+            address, secret = found
+            connection = socket.socket()
+            connection.setblocking(False)
+            connection.connect_ex(address)
+            replica.connect(connection, f"{secret}\n")
             replica.asked_at = replica.well_at = -math.inf
 
     def _converse(self, replica: JobOfReplica) -> None:
         super()._converse(replica)
         if replica.is_over:  # a suspicion: Slurm says what has become of it, or it is dialled again
             replica.hang_up()
+            self._welcome(replica)
 
     def _hear(self, replica: JobOfReplica, line: str) -> None:
         if line == NOTICE:
