@@ -26,18 +26,18 @@ from executors.engine.journal import Journal, JournalWriter, LenientJournal
 from executors.engine.loop import ClusterLoop
 from executors.engine.recent_notes import RecentNotes
 from executors.engine.store import FencedJournal, TextStore
-from executors.local.answers import Answers, report_of
-from executors.local.checkpoint import record_in
-from executors.local.door import Door
-from executors.local.fence import FenceError
-from executors.local.folders import lock
-from executors.local.maintenance_file import MaintenanceFile
-from executors.local.places import LOG, SAID, STAYS, DamagedFileError
 from executors.maintenance import Maintenance
 from executors.plugin import ControllerFence, OpenExecutor
 from executors.private_folder import PlaceError
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.overview import DeploymentInfo, ReplicaStatus, Status
+from executors.run.answers import Answers, report_of
+from executors.run.checkpoint import record_in
+from executors.run.door import Door
+from executors.run.fence import FenceError
+from executors.run.files import LOG, SAID, STAYS, DamagedFileError
+from executors.run.folders import lock
+from executors.run.maintenance_file import MaintenanceFile
 from executors.whole_files import write_whole
 from rankcore import DeploymentSpec, DeploymentStatus
 from rankcore.cluster import ApplicationSpec, ClusterState, Entry, EntrySpec
@@ -65,7 +65,7 @@ class Controller:
     Every method raises `FenceError` once a newer controller has taken the deployment over; then `leave` it.
 
     Args:
-        folder: Of the deployment; see `executors.local.places`.
+        folder: Of the deployment; see `executors.run.files`.
         application: MODULE:APP, for the replicas.
         spec: What is wanted. Where a crashed controller has left replicas, they are taken over and changed to this; a deletion
             that it had begun is finished before.

@@ -41,7 +41,7 @@ CHECK_S = 2.0
 class ControllerFence(Protocol):
     """What outlives the controllers of a deployment: the newest epoch and the record, and the right of the newest to act.
 
-    `executors.local.fence` says what it is for. One that is not a folder of this machine keeps the same order: who raises it
+    `executors.run.fence` says what it is for. One that is not a folder of this machine keeps the same order: who raises it
     does so alone, and whoever acts inside `upheld` has acted before, or does not act.
     """
 
@@ -56,7 +56,7 @@ class ControllerFence(Protocol):
         """Begin an epoch, if it is newer than all before: compare and set.
 
         Raises:
-            FenceError: It is not (`executors.local.fence.FenceError`).
+            FenceError: It is not (`executors.run.fence.FenceError`).
         """
 
     def upheld(self) -> AbstractContextManager[None]:
@@ -110,10 +110,10 @@ class ExecutorPlugin:
         check: Why it cannot run here, in one line such as "no sbatch on PATH"; None: it can. Within 2 seconds.
         open: Begins a controller's executor: of a target (MODULE:APP), for a spec, which is what is wanted now whenever it is
             called, with an epoch and a fence that is up already. None: it has a controller of its own, see `functions`.
-        fence: Of a namespace and a deployment; None: files of this machine (`executors.local.folder_fence`).
+        fence: Of a namespace and a deployment; None: files of this machine (`executors.run.folder_fence`).
         bench: A bench for the conformance kit in a folder, as a context manager; None: `rankcore conform` has none.
         functions: A module with functions of the names of `executors.ray_gpu`, by which commands ask its controller; None: they
-            ask the commands of this machine that run controllers (`executors.local.api`).
+            ask the commands of this machine that run controllers (`executors.run.api`).
     """
 
     api: int

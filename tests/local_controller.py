@@ -3,8 +3,8 @@
 from functools import partial
 
 from executors.controller import Controller
-from executors.local.folder_fence import FolderFence
 from executors.local.plugin import LocalOptions, begin
+from executors.run.folder_fence import FolderFence
 
 
 def local_controller(folder, application, spec, open_journal=None, nodes=("local",), version_now=None, name="local"):

@@ -113,4 +113,4 @@ def api_of(executor: str) -> Any:
     from executors.plugin import named
 
     _, plugin = named(executor)
-    return import_module(plugin.functions or "executors.local.api")
+    return import_module(plugin.functions or "executors.run.api")

@@ -47,13 +47,12 @@ def run_here(wanted: RunHere) -> None:
     from executors.controller import Controller
     from executors.engine.clusters import CLUSTER
     from executors.engine.journal import LenientJournal
-    from executors.local.fence import FenceError
-    from executors.local.folder_fence import FolderFence
-    from executors.local.folders import folder_of
-    from executors.local.places import LOG
-    from executors.local.wanted import spec_of, version_now
     from executors.private_folder import PlaceError
     from executors.ray_gpu.errors import InvalidDeploymentError
+    from executors.run.fence import FenceError
+    from executors.run.folder_fence import FolderFence
+    from executors.run.folders import folder_of
+    from executors.run.wanted import spec_of, version_now
     from rankcore.errors import RankcoreError
 
     journal = wanted.journal
@@ -70,7 +69,7 @@ def run_here(wanted: RunHere) -> None:
         end(f"{error.filename} cannot be written: {error.strerror}" if error.filename is not None else str(error), BAD_INPUT)
     try:
         here = "processes of this machine" if wanted.executor == LOCAL else f"those of executor {wanted.executor!r}"
-        prints = f"; what they print is in {fence.folder / LOG}" if isinstance(fence, FolderFence) else ""
+        prints = f"; what they print is in {_log(folder, fence.folder)}" if isinstance(fence, FolderFence) else ""
         typer.echo(f"replicas are {here}{prints}", err=True)
         failure = watch(controller.status, [spec.name], controller.run_for)
         typer.echo("stopping: replicas may finish what they do; Ctrl-C again to end them at once", err=True)
@@ -95,6 +94,16 @@ def run_here(wanted: RunHere) -> None:
     typer.echo("stopped", err=True)
     if failure is not None:
         end(failure, FAILED)
+
+
+def _log(folder: Path, of_replicas: Path) -> Path:
+    """Where replicas print; whoever asks for their lines asks in the folder of this machine."""
+    from executors.run.files import LOG
+
+    if of_replicas != folder:
+        (folder / LOG).unlink(missing_ok=True)
+        (folder / LOG).symlink_to(of_replicas / LOG)
+    return of_replicas / LOG
 
 
 def _executor(wanted: RunHere) -> tuple[Any, Any]:

@@ -38,10 +38,10 @@ def status(namespace: str | None, as_json: bool, name: str | None = None) -> Non
 
 def status_here(namespace: str, as_json: bool, name: str | None = None) -> None:
     """Do the same by what the controllers of this machine say, and how it was with those that are gone."""
-    from executors.local.api import last_statuses
-    from executors.local.places import DamagedFileError
     from executors.private_folder import PlaceError
     from executors.ray_gpu.errors import UnknownNameError, not_one
+    from executors.run.api import last_statuses
+    from executors.run.files import DamagedFileError
 
     try:
         found = last_statuses(namespace)

@@ -1,6 +1,6 @@
 """Records and journals, behind a fence: nothing is written once another process has taken this one's place.
 
-A fence (`executors.local.fence` is one, and says why) gives a context: what is done inside is done before any successor
+A fence (`executors.run.fence` is one, and says why) gives a context: what is done inside is done before any successor
 begins, or not at all.
 """
 

@@ -93,7 +93,7 @@ class LocalBench:
 
     def survivors(self) -> list[ReplicaId]:
         """Those that it finds."""
-        return sorted(self.executors[-1].processes)
+        return sorted(self.executors[-1].replicas)
 
     def crash(self, executor: LocalExecutor) -> None:
         """Let go of what it has."""
@@ -168,9 +168,9 @@ class LocalBench:
 
     def __exit__(self, *_: object) -> None:
         for executor in self.executors:
-            for process in executor.processes.values():
+            for process in executor.replicas.values():
                 process.kill()
-            while executor.processes:
+            while executor.replicas:
                 executor.poll()
                 executor.wait(0.01)
         for address in self.addresses():  # whom a case has left behind that failed

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from executors.local.executor import ONE_NODE, LocalExecutor
-from executors.local.folder_fence import FolderFence
 from executors.plugin import API, ControllerFence, ExecutorPlugin
+from executors.run.folder_fence import FolderFence
 from rankcore import DeploymentSpec
 
 

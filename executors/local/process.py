@@ -1,6 +1,5 @@
 """One replica's process as the executor sees it: its child, or one that an earlier controller has left behind."""
 
-import math
 import os
 import select
 import signal
@@ -10,33 +9,23 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from executors.lines import Conversation
-from executors.local.places import LOG, Address, survivors
+from executors.line_executor import LineReplica
+from executors.local.places import Address, survivors
+from executors.run.files import LOG
 from rankcore.codec import to_json
 from rankcore.commands import StartReplica
-from rankcore.events import ReplicaStartFailed
 
 
-class Process(Conversation):
+class Process(LineReplica):
     """Its end is known for certain: a pidfd names this very process, whoever started it.
 
     Attributes:
         address: Which replica it is, and where.
-        told_to_end: Whether its end is an answer.
-        failure: Why its start failed, to be told when it is gone; None: it has not.
-        end_by: When it is to be ended from outside, on the executor's clock.
-        is_up: Whether its user code has started, with ranks or without.
-        asked_at, well_at: When it was last asked for its health, and when it last said that it is well.
     """
 
     def __init__(self, address: Address, connection: socket.socket, child: subprocess.Popen[bytes] | None = None) -> None:
-        super().__init__(connection)
+        super().__init__(address.replica_id, address.node_id, connection)
         self.address = address
-        self.told_to_end = False
-        self.failure: ReplicaStartFailed | None = None
-        self.end_by = math.inf
-        self.is_up = False
-        self.asked_at = self.well_at = -math.inf
         self._pidfd = os.pidfd_open(address.pid)
         self._end = select.poll()
         self._end.register(self._pidfd, select.POLLIN)
@@ -51,9 +40,10 @@ class Process(Conversation):
         if not self.has_ended():
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
-    def files(self) -> tuple[int, int]:
-        """What becomes readable when there is something to hear, or when it has ended."""
-        return self.fileno(), self._pidfd
+    @property
+    def ending(self) -> int:
+        """What becomes readable when it has ended."""
+        return self._pidfd
 
     def close(self) -> str:
         """Let go of it; returns how it ended, where it has and was a child."""

@@ -17,11 +17,12 @@ from typing import Any
 import msgspec
 
 from executors.lines import ASK_HEALTH, ASK_READY, WELL
-from executors.local.places import Address, newest_epoch
+from executors.local.places import Address
 from executors.local.user import LocalUser
 from executors.private_folder import bound, check_peer
 from executors.ray_gpu.messages import Ranks
 from executors.ray_gpu.user_code import FIRST_CHECK_S, traceback_of
+from executors.run.files import newest_epoch
 from rankcore.codec import from_json, to_json
 from rankcore.commands import Command, KillReplica, StartReplica, StopReplica
 from rankcore.errors import CodecError

@@ -9,6 +9,10 @@ replica twice (its birth record would end one of them, a node's room would be go
 
 **Why it ends.** Each errand is done, refused, or put back when Slurm is away; nothing is put back more than once per list, so
 that a Slurm that is away costs one call in `poll_s`. Whoever was replaced finds out at the fence, and does nothing more.
+
+**What it costs.** Of each kind at most one errand of a replica waits, the newest: to ask never waits, however long Slurm is
+away. A list is due after `poll_s` whatever else is to be done, so that a thousand submissions hide no end for half a minute;
+who has not been submitted yet is not missed in it.
 """
 
 import json
@@ -18,16 +22,16 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
 import attrs
 
-from executors.local.fence import Fence, FenceError, ReplacedError
+from executors.run.fence import Fence, FenceError, ReplacedError
 from executors.slurm import scheduler
-from executors.slurm.folder import AT, ENDED, START, claim, renewed_at_ns, serial_of
+from executors.slurm.folder import ENDED, START, renewed_at_ns, serial_of
 from executors.slurm.options import SlurmError, SlurmOptions
 from executors.slurm.scheduler import Comment, Job, NodeSeen, SlurmAwayError
 from executors.slurm.standing import JobStanding, standing
@@ -37,8 +41,6 @@ from rankcore.commands import StartReplica
 from rankcore.values import ReplicaId
 
 LISTED_WITHOUT = 2
-WAITING_MAX = 65_536
-DIAL_S = 3.0
 
 
 @attrs.frozen
@@ -48,6 +50,11 @@ class Submit:
     start: StartReplica
     token: str
     without: tuple[str, ...]
+
+    @property
+    def replica_id(self) -> ReplicaId:
+        """Whose job it is."""
+        return self.start.replica_id
 
 
 @attrs.frozen
@@ -68,42 +75,11 @@ class Exclude:
 
 
 @attrs.frozen
-class Claim:
-    """Make sure that a replica is never born, if it was not."""
-
-    replica_id: ReplicaId
-
-
-@attrs.frozen
-class Dial:
-    """Connect to a replica that may be up by now."""
-
-    replica_id: ReplicaId
-
-
-@attrs.frozen
 class Refused:
-    """There is no job, and will be none; `lived`: the id has had its life."""
+    """There is no job, and will be none."""
 
     replica_id: ReplicaId
     reason: str
-    lived: bool = False
-
-
-@attrs.frozen
-class Claimed:
-    """What a claim found."""
-
-    replica_id: ReplicaId
-    was_born: bool
-
-
-@attrs.frozen
-class Connected:
-    """A replica has taken a connection; None: it did not yet."""
-
-    replica_id: ReplicaId
-    connection: socket.socket | None
 
 
 @attrs.frozen
@@ -111,7 +87,7 @@ class Listed:
     """What Slurm has listed, and of those who are not plainly well: when they last renewed their lease.
 
     Attributes:
-        unsure: Tokens of submissions whose outcome is not known.
+        unsure: Tokens that are not submitted yet, as far as is known: of those a list says nothing.
         renewed: By replica; None: never born.
     """
 
@@ -121,8 +97,8 @@ class Listed:
     renewed: Mapping[ReplicaId, int | None]
 
 
-Errand: TypeAlias = Submit | EndJob | Exclude | Claim | Dial
-Outcome: TypeAlias = Refused | Claimed | Connected | Listed
+Errand: TypeAlias = Submit | EndJob | Exclude
+Outcome: TypeAlias = Refused | Listed
 
 
 class Errands:
@@ -143,8 +119,9 @@ class Errands:
         self._folder, self._application, self._name = folder, application, name
         self._fence, self._options = fence, options
         self.watched: Mapping[ReplicaId, str] = {}
-        self._todo: queue.Queue[Errand | None] = queue.Queue(WAITING_MAX)
-        self._put_back: list[Errand] = []
+        self._todo: dict[tuple[type, ReplicaId], Errand] = {}
+        self._put_back: dict[tuple[type, ReplicaId], Errand] = {}
+        self._asked = threading.Condition()
         self._unsure: dict[str, int] = {}
         self._job_ids: dict[str, str] = {}
         self._done: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
@@ -154,14 +131,17 @@ class Errands:
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name="slurm", daemon=True)
 
-    def begin(self, jobs: Mapping[str, Job]) -> None:
-        """Go to work, with what a first list has shown."""
+    def begin(self, jobs: Mapping[str, Job], forgotten: Iterable[str]) -> None:
+        """Go to work, with what a first list has shown, and the tokens of those that it lacked."""
+        self._job_ids.update(dict.fromkeys(forgotten, ""))
         self._job_ids.update((token, job.job_id) for token, job in jobs.items())
         self._thread.start()
 
     def ask(self, errand: Errand) -> None:
         """Have something done."""
-        self._todo.put(errand)
+        with self._asked:
+            self._todo[type(errand), errand.replica_id] = errand
+            self._asked.notify()
 
     def outcomes(self) -> list[Outcome]:
         """What has come of errands since."""
@@ -180,25 +160,27 @@ class Errands:
 
     def close(self) -> None:
         """Make no more calls. One that is under way is not waited for."""
-        self._is_closed = True
-        self._todo.put(None)
-        for outcome in self.outcomes():
-            if isinstance(outcome, Connected) and outcome.connection is not None:
-                outcome.connection.close()
+        with self._asked:
+            self._is_closed = True
+            self._asked.notify()
+        self._bell.close()
 
     # -- in the thread
 
     def _run(self) -> None:
         list_at = time.monotonic()
         while not self._is_closed:
-            try:
-                errand = self._todo.get(timeout=max(0.0, list_at - time.monotonic()))
-            except queue.Empty:
-                list_at = time.monotonic() + self._options.poll_s
+            if time.monotonic() >= list_at:
                 self._list()
-                continue
-            if errand is not None:
+                list_at = time.monotonic() + self._options.poll_s
+            elif (errand := self._next(list_at)) is not None:
                 self._do(errand)
+        self._ringer.close()
+
+    def _next(self, list_at: float) -> Errand | None:
+        with self._asked:
+            self._asked.wait_for(lambda: self._todo or self._is_closed, max(0.0, list_at - time.monotonic()))
+            return self._todo.pop(next(iter(self._todo))) if self._todo else None
 
     def _do(self, errand: Errand) -> None:
         try:
@@ -211,36 +193,33 @@ class Errands:
                     if job_id := self._job_ids.get(errand.token):
                         with self._fence.upheld():
                             scheduler.exclude(job_id, errand.nodes)
-                case Claim():
-                    with self._fence.upheld():
-                        self._tell(Claimed(errand.replica_id, was_born=not claim(self._folder, serial_of(errand.replica_id))))
-                case Dial():
-                    self._tell(Connected(errand.replica_id, self._dial(serial_of(errand.replica_id))))
         except ReplacedError:
-            self._is_closed = True
+            with self._asked:
+                self._asked.wait_for(lambda: self._is_closed)
         except (FenceError, SlurmAwayError, OSError):
-            self._put_back.append(errand)
+            self._later(errand)
+
+    def _later(self, errand: Errand) -> None:
+        self._put_back[type(errand), errand.replica_id] = errand
 
     def _submit(self, errand: Submit) -> None:
-        serial = serial_of(errand.start.replica_id)
+        serial = serial_of(errand.replica_id)
         if errand.token in self._job_ids:
             return
         if errand.token in self._unsure:  # 3
             if self._unsure[errand.token] < LISTED_WITHOUT:
-                self._put_back.append(errand)
+                self._later(errand)
                 return
             del self._unsure[errand.token]
-        if renewed_at_ns(self._folder, serial) is not None:
-            self._tell(Refused(errand.start.replica_id, "it has ended", lived=True))
-            return
         said = {
             "start": to_json(errand.start),
             "application": self._application,
             "token": errand.token,
+            "secret": new_token(),
             "host": socket.gethostname(),
             "lease_s": self._options.lease_s,
         }
-        comment = Comment(errand.start.replica_id, errand.start.epoch, errand.token)
+        comment = Comment(errand.replica_id, errand.start.epoch, errand.token)
         # -P: a folder `executors` where this is run is not taken for ours.
         where = scheduler.Where(errand.start.node_id, errand.without)
         command = (sys.executable, "-P", "-m", "executors.slurm.replica", str(self._folder), serial)
@@ -253,7 +232,7 @@ class Errands:
             self._unsure[errand.token] = 0  # 2
             raise
         except SlurmError as error:
-            self._tell(Refused(errand.start.replica_id, str(error)))
+            self._tell(Refused(errand.replica_id, str(error)))
         else:
             self._job_ids[errand.token] = job_id
 
@@ -262,18 +241,8 @@ class Errands:
             (self._folder / ENDED / serial_of(errand.replica_id)).touch()
             if job_id := self._job_ids.get(errand.token):
                 scheduler.end(job_id)
-        if not job_id and errand.token in self._unsure:
-            self._put_back.append(errand)
-
-    def _dial(self, serial: str) -> socket.socket | None:
-        try:
-            host, port, _ = (self._folder / AT / serial).read_text().split()
-            token = json.loads((self._folder / START / serial).read_bytes())["token"]
-            connection = socket.create_connection((host, int(port)), DIAL_S)
-            connection.sendall(f"{token}\n".encode())
-        except (OSError, ValueError):
-            return None
-        return connection
+        if errand.token not in self._job_ids and errand.token in self.watched.values():  # its submission is to come
+            self._later(errand)
 
     def _list(self) -> None:
         try:
@@ -283,16 +252,15 @@ class Errands:
             renewed = {each: renewed_at_ns(self._folder, serial_of(each)) for each in doubtful}
         except (SlurmError, OSError):
             return  # nothing is told while it is away
+        self._job_ids.update((token, job.job_id) for token, job in jobs.items())
         for token in tuple(self._unsure):
             if token in jobs:
                 del self._unsure[token]
             else:
                 self._unsure[token] += 1
-        self._job_ids.update((token, job.job_id) for token, job in jobs.items())
-        self._tell(Listed(jobs, nodes, frozenset(self._unsure), renewed))
-        again, self._put_back = self._put_back, []
-        for errand in again:
-            self._do(errand)
+        self._tell(Listed(jobs, nodes, frozenset(watched.values()) - self._job_ids.keys(), renewed))
+        with self._asked:
+            self._todo, self._put_back = self._put_back | self._todo, {}
 
     def _tell(self, outcome: Outcome) -> None:
         self._done.put(outcome)

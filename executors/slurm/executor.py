@@ -1,88 +1,51 @@
-"""The executor: commands become jobs and lines to replicas; lines, and what Slurm and leases say of jobs, become events.
+"""The executor: how a replica begins and ends as a job, and what is made of what Slurm and leases say of it.
 
 `folder` says when an end may be told. Times of events are those at which they were heard, on the controller's clock; a
 replica's own clock decides nothing but the end of its lease.
 """
 
 import math
-import select
 import socket
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import attrs
 
-from executors.lines import ASK_HEALTH, ASK_READY, WELL, Conversation
-from executors.local.executor import now
-from executors.local.fence import Fence
+from executors.line_executor import LineExecutor, LineReplica, now
+from executors.run.fence import Fence, FenceError
 from executors.slurm import scheduler
-from executors.slurm.errands import (
-    Claim,
-    Claimed,
-    Connected,
-    Dial,
-    EndJob,
-    Errands,
-    Exclude,
-    Listed,
-    Refused,
-    Submit,
-    new_token,
-)
-from executors.slurm.folder import MARGIN_S, NOTICE, claim, forget, prepare, serial_of, unlisted
+from executors.slurm.errands import EndJob, Errands, Exclude, Listed, Refused, Submit, new_token
+from executors.slurm.folder import MARGIN_S, NOTICE, claim, forget, listens_at, prepare, renewed_at_ns, serial_of, unlisted
 from executors.slurm.options import SlurmOptions
 from executors.slurm.scheduler import Job, NodeSeen
 from executors.slurm.standing import JobStanding, standing
 from rankcore import DeploymentSpec
-from rankcore.codec import from_json, to_json
-from rankcore.commands import (
-    AnnounceWorldSize,
-    Command,
-    KillReplica,
-    PublishRoutes,
-    QueryReplica,
-    StartReplica,
-    StopReplica,
-    WakeAt,
-)
-from rankcore.errors import CodecError
+from rankcore.commands import StartReplica
 from rankcore.events import (
-    ClockAdvanced,
     Event,
     NodeDrainRequested,
     NodeUncordoned,
     ReplaceRequested,
-    ReplicaDied,
-    ReplicaMissing,
     ReplicaPending,
     ReplicaPlaced,
-    ReplicaPrepared,
-    ReplicaReady,
-    ReplicaReported,
     ReplicaStartFailed,
     ReplicaStopped,
     ReplicaUnhealthy,
 )
 from rankcore.values import NodeId, ReplicaId
 
-STOP_MARGIN_S = 1.0
 UNLISTED_MAX = 2
 """Lists without a job that was there, before it is taken for one that Slurm has forgotten."""
 NO_ROOM = ("Resources", "Priority", "ReqNodeNotAvail", "QOSMaxJobsPerUserLimit", "AssocMaxJobsLimit", "Nodes_required")
 DRAINED = ("draining", "drained", "drain", "maint", "reserved")
 
 
-class RemoteReplica:
+class JobOfReplica(LineReplica):
     """One replica as the executor sees it: a job, and a connection once there is one.
 
     Attributes:
         token: Of its job.
-        node_id: Where it runs; None: nowhere yet.
-        lines: To it; None: it has taken no connection yet.
-        unsent: What it will be told then.
-        is_dialled: Whether a connection is being made.
-        told_to_end, failure, end_by, is_up, asked_at, well_at: As of `executors.local.process.Process`.
         pending_since: When it was first listed as waiting; None: it was not.
         pending: The last news of that; None: it has begun.
         unlisted: How many lists in a row have not had it.
@@ -91,42 +54,23 @@ class RemoteReplica:
     """
 
     def __init__(self, replica_id: ReplicaId, token: str) -> None:
-        self.replica_id, self.token = replica_id, token
-        self.node_id: NodeId | None = None
-        self.lines: Conversation | None = None
-        self.unsent: list[str] = []
-        self.is_dialled = self.told_to_end = self.is_up = self.doubted = False
-        self.failure: ReplicaStartFailed | None = None
-        self.end_by = math.inf
-        self.asked_at = self.well_at = -math.inf
+        super().__init__(replica_id)
+        self.token = token
+        self.doubted = False
         self.pending_since: float | None = None
         self.pending: ReplicaPending | None = None
         self.unlisted = 0
         self.renewed: int | None = None
         self.renewed_seen_at = math.inf
 
-    def send(self, line: str) -> None:
-        """Say something, now or once it is there."""
-        if self.lines is None:
-            self.unsent.append(line)
-        else:
-            self.lines.send(line)
 
-
-class SlurmExecutor:
+class SlurmExecutor(LineExecutor[JobOfReplica]):
     """The `Executor` of one deployment, for a controller of one epoch. To make one raises the fence, and lists the survivors.
 
     Args:
         folder: Of the deployment, on a file system that all nodes share; see `folder`.
-        application: MODULE:APP, which each replica loads for itself.
-        spec: What is wanted now: its name, and how often to check health.
-        epoch: Of this controller.
+        application, spec, epoch, fence: As of `LineExecutor`.
         options: Of jobs, and for how long is waited.
-        fence: That of this epoch, if its owner has raised it already.
-
-    Attributes:
-        fence: The right to act.
-        replicas: Those that have not ended, by id; at first those that earlier controllers have left behind.
 
     Raises:
         FenceError: The epoch is not newer than all before it, or it cannot be raised.
@@ -142,69 +86,22 @@ class SlurmExecutor:
         options: SlurmOptions,
         fence: Fence | None = None,
     ) -> None:
-        self.fence = Fence(folder, epoch) if fence is None else fence
+        super().__init__(folder, application, spec, epoch, fence)
         prepare(folder)
-        self._folder, self._spec, self._epoch, self._options = folder, spec, epoch, options
-        name = f"rankcore/{folder.parent.name}/{folder.name}"
-        self._errands = Errands(folder, application, name, self.fence, self._options)
-        self._inbox: deque[Event] = deque()
-        self._ended: set[ReplicaId] = set()
-        self._announced: AnnounceWorldSize | None = None
-        self._wake_at = math.inf
+        self._options = options
         self._closed: frozenset[NodeId] = frozenset()
         self._nodes: Mapping[NodeId, NodeSeen] = {}
-        self.replicas: dict[ReplicaId, RemoteReplica] = {}
-        jobs = scheduler.jobs(name)
-        self._see_nodes(scheduler.nodes(self._options.partition))
-        self._errands.begin(jobs)
+        name = f"rankcore/{folder.parent.name}/{folder.name}"
+        jobs, forgotten = scheduler.jobs(name), []
+        self._see_nodes(scheduler.nodes(options.partition))
+        self._errands = Errands(folder, application, name, self.fence, options)
         for job in jobs.values():
             self._take_over(job)
         for replica_id, token in unlisted(folder, spec().name, jobs):
-            self.replicas[replica_id] = RemoteReplica(replica_id, token)
+            self.replicas[replica_id] = JobOfReplica(replica_id, token)
+            forgotten.append(token)
         self._watch()
-
-    def execute(self, command: Command) -> None:
-        """Begin to carry out a command, unless its controller has been replaced."""
-        if command.epoch < self._epoch:
-            return
-        self._epoch = command.epoch
-        match command:
-            case StartReplica():
-                self._start(command)
-            case AnnounceWorldSize():
-                self._announce(command)
-            case WakeAt(at=at):
-                self._wake_at = at
-            case PublishRoutes():
-                pass  # nobody routes requests here
-            case QueryReplica():
-                self._query(command)
-            case StopReplica() | KillReplica():
-                self._end_by_command(command)
-            case _:
-                if (replica := self.replicas.get(command.replica_id)) is not None:
-                    replica.send(to_json(command))
-
-    def poll(self) -> Event | None:
-        """The next thing that happened; None: nothing has."""
-        if not self._inbox:
-            for outcome in self._errands.outcomes():
-                match outcome:
-                    case Listed():
-                        self._see(outcome)
-                    case Refused(replica_id=replica_id, reason=reason, lived=lived):
-                        self._no_job(replica_id, reason, lived)
-                    case Claimed(replica_id=replica_id, was_born=was_born):
-                        if not was_born and (replica := self.replicas.get(replica_id)) is not None:
-                            self._end(replica, "its job never began", was_born=False)
-                    case Connected(replica_id=replica_id, connection=connection):
-                        self._connected(replica_id, connection)
-            for replica in tuple(self.replicas.values()):
-                self._hear_from(replica)
-            if now() >= self._wake_at:
-                self._wake_at = math.inf
-                self._inbox.append(ClockAdvanced(at=now()))
-        return self._inbox.popleft() if self._inbox else None
+        self._errands.begin(jobs, forgotten)
 
     def nodes(self) -> list[NodeId]:
         """Those that jobs may come to, and those where replicas still are: of one that is gone all replicas have ended."""
@@ -217,81 +114,42 @@ class SlurmExecutor:
             if replica.node_id is None:
                 self._errands.ask(Exclude(replica.replica_id, replica.token, tuple(sorted(nodes))))
 
-    def pid_of(self, replica_id: ReplicaId) -> int | None:
-        """None: it is a process of another machine."""
-        return None
-
-    def survivors(self) -> list[ReplicaId]:
-        """Those that earlier controllers have left behind; asked before the first command."""
-        return sorted(self.replicas)
-
-    def wait(self, timeout_s: float, files: Iterable[int] = ()) -> None:
-        """Return when there may be something to tell, when one of these files can be read, or after that time."""
-        if not self._inbox:
-            poller = select.poll()
-            lines = (each.lines.fileno() for each in self.replicas.values() if each.lines is not None)
-            for file in (*files, self._errands.fileno(), *lines):
-                poller.register(file, select.POLLIN)
-            poller.poll(1000 * max(0.0, min(timeout_s, self._wake_at - now())))
-
     def close(self) -> None:
         """Let go of everything; jobs live on."""
         self._errands.close()
-        for replica in self.replicas.values():
-            if replica.lines is not None:
-                replica.lines.hang_up()
-        self.replicas.clear()
+        super().close()
 
-    # -- commands
-
-    def _start(self, command: StartReplica) -> None:
-        replica_id, replica = command.replica_id, self.replicas.get(command.replica_id)
-        if replica_id in self._ended:
-            self._inbox.append(ReplicaStopped(replica_id=replica_id, at=now()))
-        elif replica is not None:
-            if replica.node_id is not None:
-                self._inbox.append(ReplicaPlaced(replica_id=replica_id, node_id=replica.node_id, at=now()))
-            elif replica.pending is not None:
-                self._inbox.append(attrs.evolve(replica.pending, at=now()))
-        elif command.node_id is not None and command.node_id not in self._nodes:
-            reason = f"there is no node {command.node_id!r}: there are {', '.join(sorted(self._nodes))}"
-            self._inbox.append(ReplicaStartFailed(replica_id=replica_id, reason=reason, at=now()))
-        else:
-            replica = self.replicas[replica_id] = RemoteReplica(replica_id, new_token())
-            if self._announced is not None:
-                replica.send(to_json(self._announced))
-            self._watch()
-            self._errands.ask(Submit(command, replica.token, tuple(sorted(self._closed))))
-
-    def _announce(self, command: AnnounceWorldSize) -> None:
-        newest = self._announced
-        if newest is None or (command.epoch, command.revision) > (newest.epoch, newest.revision):
-            self._announced = command
-            for replica in self.replicas.values():
-                replica.send(to_json(command))
-
-    def _query(self, command: QueryReplica) -> None:
-        replica = self.replicas.get(command.replica_id)
-        if replica is None:
-            self._inbox.append(ReplicaMissing(replica_id=command.replica_id, at=now()))
-        else:
-            replica.send(to_json(command))
-
-    def _end_by_command(self, command: StopReplica | KillReplica) -> None:
-        replica = self.replicas.get(command.replica_id)
-        if replica is None:
-            self._inbox.append(ReplicaStopped(replica_id=command.replica_id, at=now()))
-            return
-        replica.told_to_end = True
-        if isinstance(command, KillReplica) or replica.lines is None:  # who does not listen yet has nothing to finish
-            self._kill(replica)
-        else:
-            replica.end_by = min(replica.end_by, now() + command.timeout_s + STOP_MARGIN_S)
-        replica.send(to_json(command))
-
-    def _kill(self, replica: RemoteReplica) -> None:
+    def kill(self, replica: JobOfReplica) -> None:
+        """End a job and its processes."""
         replica.end_by = math.inf
         self._errands.ask(EndJob(replica.replica_id, replica.token))
+
+    def _begin(self, command: StartReplica) -> JobOfReplica | None:
+        if renewed_at_ns(self.folder, serial_of(command.replica_id)) is not None:
+            self.tell(ReplicaStopped(replica_id=command.replica_id, at=now()))  # it has had its life, for an earlier controller
+            return None
+        replica = JobOfReplica(command.replica_id, new_token())
+        self._errands.ask(Submit(command, replica.token, tuple(sorted(self._closed))))
+        return replica
+
+    def _tell_place(self, replica: JobOfReplica) -> None:
+        super()._tell_place(replica)
+        if replica.pending is not None:
+            self.tell(attrs.evolve(replica.pending, at=now()))
+
+    def _files(self) -> Iterator[int]:
+        yield from super()._files()
+        yield self._errands.fileno()
+
+    def _look(self) -> None:
+        for outcome in self._errands.outcomes():
+            match outcome:
+                case Listed():
+                    self._see(outcome)
+                case Refused(replica_id=replica_id, reason=reason):
+                    if (replica := self.replicas.get(replica_id)) is not None:
+                        self._end(replica, reason, was_born=False)
+        self._watch()
 
     # -- what Slurm says
 
@@ -300,10 +158,11 @@ class SlurmExecutor:
         found, serial = standing(job, self._nodes), serial_of(job.comment.replica)
         if found is JobStanding.OVER:
             return
-        if claim(self._folder, serial):
+        if claim(self.folder, serial):
+            forget(self.folder, serial)
             self._errands.ask(EndJob(job.comment.replica, job.comment.token))
         else:
-            replica = self.replicas[job.comment.replica] = RemoteReplica(job.comment.replica, job.comment.token)
+            replica = self.replicas[job.comment.replica] = JobOfReplica(job.comment.replica, job.comment.token)
             replica.node_id = job.node_id or None
 
     def _see(self, listed: Listed) -> None:
@@ -311,7 +170,8 @@ class SlurmExecutor:
         for replica in tuple(self.replicas.values()):
             job = listed.jobs.get(replica.token)
             found = standing(job, self._nodes)
-            replica.unlisted = replica.unlisted + 1 if found is JobStanding.UNKNOWN else 0
+            is_missed = found is JobStanding.UNKNOWN and replica.token not in listed.unsure
+            replica.unlisted = replica.unlisted + 1 if is_missed else 0
             match found:
                 case JobStanding.WAITING:
                     assert job is not None
@@ -328,9 +188,8 @@ class SlurmExecutor:
                         continue
                     reason = f"Slurm has forgotten its job: {found}" if job is None else f"{job.state}: {job.reason}"
                     self._may_have_ended(replica, found, listed.renewed[replica.replica_id], reason)
-        self._watch()
 
-    def _is_waiting(self, replica: RemoteReplica, job: Job) -> None:
+    def _is_waiting(self, replica: JobOfReplica, job: Job) -> None:
         if replica.node_id is not None:
             return  # it has been there before: its end, or its second life, is told by its birth record
         if replica.pending_since is None:
@@ -338,55 +197,50 @@ class SlurmExecutor:
         if replica.pending is None or replica.pending.reason != job.reason:
             is_full = job.reason.startswith(NO_ROOM)
             replica.pending = ReplicaPending(replica_id=replica.replica_id, reason=job.reason, no_room=is_full, at=now())
-            self._inbox.append(replica.pending)
+            self.tell(replica.pending)
         if now() > replica.pending_since + self._options.pending_timeout_s and replica.failure is None:
             reason = f"no room for {self._options.pending_timeout_s:g} s: {job.reason}"
             replica.failure = ReplicaStartFailed(replica_id=replica.replica_id, reason=reason, at=now())
-            self._kill(replica)
+            self.kill(replica)
 
-    def _is_running(self, replica: RemoteReplica, job: Job) -> None:
+    def _is_running(self, replica: JobOfReplica, job: Job) -> None:
         replica.pending, replica.doubted = None, False
         if replica.node_id is None:
             replica.node_id = job.node_id
-            self._inbox.append(ReplicaPlaced(replica_id=replica.replica_id, node_id=job.node_id, at=now()))
-        if replica.lines is None and not replica.is_dialled:
-            replica.is_dialled = True
-            self._errands.ask(Dial(replica.replica_id))
+            self.tell(ReplicaPlaced(replica_id=replica.replica_id, node_id=job.node_id, at=now()))
+        if not replica.is_connected:
+            self._dial(replica)
 
-    def _may_have_ended(self, replica: RemoteReplica, found: JobStanding, renewed: int | None, reason: str) -> None:
+    def _may_have_ended(self, replica: JobOfReplica, found: JobStanding, renewed: int | None, reason: str) -> None:
         if found is JobStanding.OVER and renewed is not None:
             self._end(replica, reason, was_born=True)
         elif found is not JobStanding.DOUBTFUL and renewed is None:
-            self._errands.ask(Claim(replica.replica_id))
+            self._never_born(replica)
         elif not replica.doubted or renewed != replica.renewed:
             replica.renewed, replica.renewed_seen_at = renewed, now()
             if not replica.doubted:
                 replica.doubted = True
-                self._inbox.append(ReplicaUnhealthy(replica_id=replica.replica_id, reason=reason, at=now()))
+                self.tell(ReplicaUnhealthy(replica_id=replica.replica_id, reason=reason, at=now()))
         elif now() > replica.renewed_seen_at + self._options.lease_s + MARGIN_S:
             if renewed is None:
-                self._errands.ask(Claim(replica.replica_id))
+                self._never_born(replica)
             else:
                 self._end(replica, f"{reason}; its lease has run out", was_born=True)
 
-    def _no_job(self, replica_id: ReplicaId, reason: str, lived: bool) -> None:
-        replica = self.replicas.get(replica_id)
-        if replica is None:
-            return
-        if lived or replica.told_to_end:
-            replica.told_to_end, replica.failure = True, None
-        else:
-            replica.failure = ReplicaStartFailed(replica_id=replica_id, reason=reason, at=now())
-        self._end(replica, reason, was_born=lived)
+    def _never_born(self, replica: JobOfReplica) -> None:
+        """Make sure of that; who was faster is listed, or listens."""
+        with suppress(FenceError), self.fence.upheld():
+            if claim(self.folder, serial_of(replica.replica_id)):
+                self._end(replica, "its job never began", was_born=False)
 
     def _see_nodes(self, found: Mapping[NodeId, NodeSeen]) -> None:
         for node_id, node in found.items():
             before = self._nodes.get(node_id)
             is_drained, was = node.state in DRAINED, before is not None and before.state in DRAINED
             if is_drained and not was:
-                self._inbox.append(NodeDrainRequested(node_id=node_id, reason=node.reason or "drain", at=now()))
+                self.tell(NodeDrainRequested(node_id=node_id, reason=node.reason or "drain", at=now()))
             elif was and not is_drained and node.is_responding:
-                self._inbox.append(NodeUncordoned(node_id=node_id, at=now()))
+                self.tell(NodeUncordoned(node_id=node_id, at=now()))
         self._nodes = found
 
     def _watch(self) -> None:
@@ -394,85 +248,34 @@ class SlurmExecutor:
 
     # -- what replicas say
 
-    def _connected(self, replica_id: ReplicaId, connection: socket.socket | None) -> None:
-        replica = self.replicas.get(replica_id)
-        if replica is None:
-            if connection is not None:
-                connection.close()
-            return
-        replica.is_dialled = False
-        if connection is not None:
-            replica.lines = Conversation(connection)
+    def _dial(self, replica: JobOfReplica) -> None:
+        """Begin to connect to it, if it says where it listens; what comes of that is heard like all else."""
+        if (found := listens_at(self.folder, serial_of(replica.replica_id))) is not None:
+            address, secret = found
+            connection = socket.socket()
+            connection.setblocking(False)
+            connection.connect_ex(address)
+            replica.connect(connection, f"{secret}\n")
             replica.asked_at = replica.well_at = -math.inf
-            unsent, replica.unsent = replica.unsent, []
-            for line in unsent:
-                replica.lines.send(line)
 
-    def _hear_from(self, replica: RemoteReplica) -> None:
-        if now() >= replica.end_by:
-            self._kill(replica)
-        if replica.lines is None:
-            return
-        for line in replica.lines.hear():
-            self._hear(replica, line)
-        replica.lines.flush()
-        if replica.lines.is_over:  # a suspicion: Slurm says what has become of it, or it is dialled again
-            replica.lines.hang_up()
-            replica.lines = None
-        elif replica.is_up and not replica.told_to_end:
-            self._check_health(replica, replica.lines)
+    def _converse(self, replica: JobOfReplica) -> None:
+        super()._converse(replica)
+        if replica.is_over:  # a suspicion: Slurm says what has become of it, or it is dialled again
+            replica.hang_up()
+            self._welcome(replica)
 
-    def _hear(self, replica: RemoteReplica, line: str) -> None:
-        if line == WELL:
-            replica.well_at = now()
-            return
+    def _hear(self, replica: JobOfReplica, line: str) -> None:
         if line == NOTICE:
             deadline_at = now() + self._options.notice_s
-            self._inbox.append(ReplaceRequested(replica_ids=(replica.replica_id,), deadline_at=deadline_at, at=now()))
-            return
-        try:
-            event: Event = attrs.evolve(from_json(line, Event), at=now())
-        except CodecError as error:
-            reason = f"it has said what is no event: {error}"
-            event = ReplicaUnhealthy(replica_id=replica.replica_id, reason=reason, at=now())
-        if isinstance(event, ReplicaStartFailed):
-            replica.failure = event  # final: to be told when it is gone
-            self._kill(replica)
-            return
-        if isinstance(event, ReplicaPrepared | ReplicaReady) or (
-            isinstance(event, ReplicaReported) and (event.ready or event.prepared)
-        ):
-            replica.is_up = True
-        self._inbox.append(event)
-
-    def _check_health(self, replica: RemoteReplica, lines: Conversation) -> None:
-        spec = self._spec()
-        answered = replica.well_at >= replica.asked_at
-        if answered and now() >= replica.asked_at + spec.health_check_period_s:
-            replica.asked_at = now()
-            lines.send(ASK_HEALTH)
-            lines.send(f"{ASK_READY} {spec.health_check_timeout_s}")
-        elif not answered and now() >= replica.asked_at + spec.health_check_timeout_s:
-            replica.well_at = now()  # told once, and asked again
-            reason = f"it has not answered for {spec.health_check_timeout_s:g} s"
-            self._inbox.append(ReplicaUnhealthy(replica_id=replica.replica_id, reason=reason, at=now()))
-
-    # -- ends
-
-    def _end(self, replica: RemoteReplica, reason: str, *, was_born: bool) -> None:
-        replica_id = replica.replica_id
-        if replica.lines is not None:
-            for line in replica.lines.hear():  # what it said before counts
-                self._hear(replica, line)
-            replica.lines.hang_up()
-        del self.replicas[replica_id]
-        self._ended.add(replica_id)
-        forget(self._folder, serial_of(replica_id))
-        if replica.failure is not None:
-            self._inbox.append(replica.failure)
-        elif replica.told_to_end:
-            self._inbox.append(ReplicaStopped(replica_id=replica_id, at=now()))
-        elif not was_born:
-            self._inbox.append(ReplicaStartFailed(replica_id=replica_id, reason=reason, at=now()))
+            self.tell(ReplaceRequested(replica_ids=(replica.replica_id,), deadline_at=deadline_at, at=now()))
         else:
-            self._inbox.append(ReplicaDied(replica_id=replica_id, reason=reason, at=now()))
+            super()._hear(replica, line)
+
+    def _dated(self, event: Event) -> Event:
+        return attrs.evolve(event, at=now())
+
+    def _end(self, replica: JobOfReplica, reason: str, *, was_born: bool = True) -> None:
+        super()._converse(replica)  # what it said before counts
+        replica.hang_up()
+        forget(self.folder, serial_of(replica.replica_id))
+        super()._end(replica, reason, was_born=was_born)

@@ -1,7 +1,7 @@
 """The folder of a deployment on Slurm: where controllers, jobs and their replicas meet, on a file system that all nodes share.
 
-epoch            of the newest controller: the fence, as `executors.local.fence` has it
-start/<serial>   what a replica is started with, and the token that both ends of a connection know
+epoch            of the newest controller: the fence, as `executors.run.fence` has it
+start/<serial>   what a replica is started with, the token of its job, and the secret that both ends of a connection know
 born/<serial>    a life has begun, or never will: made once, by replica or controller (`claim`), and touched as a lease
 ended/<serial>   an order to end, for a replica that nothing else reaches
 at/<serial>      where a replica listens
@@ -16,6 +16,9 @@ NODE_FAIL and its process lives. So the identity of a job is its token, never it
 3. where the lease has run out. A replica touches `born/<serial>` whenever it has read the fence, and ends itself when it could
    not for `lease_s` on its own monotonic clock, also when the read hangs. The controller sees the file's time change, on its
    own clock, and waits for `lease_s` and `MARGIN_S` more: no two clocks are compared.
+
+All users of a cluster see the names and comments of jobs, and may give theirs the same. So jobs of others are not listed, and a
+token opens nothing: who connects says a secret, which is in this folder alone, and the folder is this user's.
 
 A controller that was replaced starts and ends nobody: `sbatch` and `scancel` run inside `Fence.upheld`. A job that it had
 submitted before the fence rose reads the epoch at its birth, and exits. What is not covered: a whole process that is stopped
@@ -56,15 +59,24 @@ def claim(folder: Path, serial: str) -> bool:
     return True
 
 
+def listens_at(folder: Path, serial: str) -> tuple[tuple[str, int], str] | None:
+    """Address and port of a replica, and its secret; None: it has not said them yet."""
+    try:
+        host, port, _ = (folder / AT / serial).read_text().split()
+        return (host, int(port)), str(json.loads((folder / START / serial).read_bytes())["secret"])
+    except (OSError, ValueError, KeyError):
+        return None
+
+
 def unlisted(folder: Path, deployment: str, listed: Container[str]) -> Iterator[tuple[ReplicaId, str]]:
-    """Replica and token of each that says where it listens though Slurm, which may have lost its state, lists no such job.
+    """Replica and token of each that was born and not forgotten though Slurm, which may have lost its state, lists no such job.
 
     It is a survivor: nobody may say that it is missing before its lease is over.
     """
-    for path in (folder / AT).glob("*[0-9]"):
+    for path in (folder / START).glob("*[0-9]"):
         with suppress(OSError, ValueError, KeyError):
-            token = json.loads((folder / START / path.name).read_bytes())["token"]
-            if token not in listed:
+            token = json.loads(path.read_bytes())["token"]
+            if token not in listed and renewed_at_ns(folder, path.name) is not None:
                 yield f"{deployment}#{path.name}", token
 
 

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from executors.local.folder_fence import FolderFence
+from executors.deployment_ids import escaped
 from executors.plugin import API, ControllerFence, ExecutorPlugin
 from executors.private_folder import checked
+from executors.run.folder_fence import FolderFence
 from executors.slurm.executor import SlurmExecutor
 from executors.slurm.options import SlurmOptions, probe, problem_of
 from rankcore import DeploymentSpec
@@ -17,7 +18,7 @@ def fence(namespace: str, deployment: str, options: SlurmOptions) -> FolderFence
     Raises:
         PlaceError: Others could.
     """
-    folder = Path(options.folder).expanduser() / namespace.replace("/", "%2F") / deployment.replace("/", "%2F")
+    folder = Path(options.folder).expanduser() / escaped(namespace) / escaped(deployment)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return FolderFence(checked(folder))
 

@@ -19,8 +19,8 @@ import threading
 import time
 from pathlib import Path
 
-from executors.local.places import newest_epoch
 from executors.local.replica import LINE_BYTES_MAX, ORPHAN_S, LocalReplica
+from executors.run.files import newest_epoch
 from executors.slurm.folder import AT, BORN, ENDED, NOTICE, START, claim
 from executors.whole_files import write_whole
 from rankcore.codec import from_json
@@ -30,30 +30,30 @@ PATIENCE_S = 10.0
 
 
 class JobReplica(LocalReplica):
-    """One replica in a job. Whoever knows its token may give commands."""
+    """One replica in a job. Whoever knows its secret may give commands."""
 
-    def __init__(self, folder: Path, application: str, start: StartReplica, token: str, serial: str) -> None:
+    def __init__(self, folder: Path, application: str, start: StartReplica, secret: str, serial: str) -> None:
         super().__init__(folder, application, start, os.environ.get("SLURMD_NODENAME") or socket.gethostname())
         self._path = folder / AT / serial
-        self._token = token.encode()
+        self._secret = secret.encode()
 
     async def listen(self, start: StartReplica, host: str) -> None:
-        """Say where it listens, to whoever knows the token; unless another controller has come already."""
+        """Say where it listens, to whoever knows the secret; unless another controller has come already."""
         self._orphaned = asyncio.get_running_loop().call_later(ORPHAN_S, self._end_as_orphan)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._tell, NOTICE)
-        server = await asyncio.start_server(self._accept_token, own_address(host), 0, limit=LINE_BYTES_MAX)
+        server = await asyncio.start_server(self._accept_secret, own_address(host), 0, limit=LINE_BYTES_MAX)
         address, port = server.sockets[0].getsockname()[:2]
         write_whole(self._path, f"{address} {port} {os.getpid()}")
         if newest_epoch(self._folder) > start.epoch:
             return self._exit(0)
         await asyncio.Event().wait()
 
-    async def _accept_token(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _accept_secret(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             said = await asyncio.wait_for(reader.readline(), PATIENCE_S)
         except (OSError, ValueError, TimeoutError):
             said = b""
-        if hmac.compare_digest(said.strip(), self._token):
+        if hmac.compare_digest(said.strip(), self._secret):
             await self._serve(reader, writer)
         else:
             writer.transport.abort()
@@ -101,7 +101,7 @@ def main() -> None:
     said = json.loads((folder / START / serial).read_bytes())
     keep_lease(folder, serial, said["lease_s"])
     start = from_json(said["start"], StartReplica)
-    replica = JobReplica(folder, said["application"], start, said["token"], serial)
+    replica = JobReplica(folder, said["application"], start, said["secret"], serial)
     asyncio.run(replica.listen(start, said["host"]))  # 2
 
 

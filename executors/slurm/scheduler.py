@@ -1,5 +1,6 @@
 """The calls to Slurm: submit, list, cancel, and what nodes there are. Each waits for its answer."""
 
+import os
 import subprocess
 from collections.abc import Sequence
 
@@ -85,8 +86,9 @@ def submit(options: SlurmOptions, name: str, comment: Comment, command: Sequence
 
 
 def jobs(name: str) -> dict[str, Job]:
-    """All jobs of a name that Slurm remembers, by token."""
-    answer = _call("squeue", "--noheader", f"--name={name}", "--states=all", "--format=%i|%T|%N|%r|%k")
+    """All jobs of a name that Slurm remembers of this user, by token."""
+    whose = (f"--user={os.getuid()}", f"--name={name}")
+    answer = _call("squeue", "--noheader", *whose, "--states=all", "--format=%i|%T|%N|%r|%k")
     found = {}
     for line in answer.splitlines():
         job_id, state, node_id, reason, said = line.split("|", 4)

@@ -11,6 +11,7 @@ from mutants.catalogue.overlap import OVERLAP
 from mutants.catalogue.ranks import RANKS
 from mutants.catalogue.readiness import READINESS
 from mutants.catalogue.recovery import RECOVERY
+from mutants.catalogue.replicas import REPLICAS
 from mutants.catalogue.requests import REQUESTS
 from mutants.catalogue.residency import RESIDENCY
 from mutants.catalogue.rollouts import ROLLOUTS
@@ -32,5 +33,5 @@ PLANE: dict[str, Mutant] = {each.name: each for each in (*CLUSTER, *TENURES_AND_
 """Of the cluster around deployments and weights, and of routers and calls while nobody serves."""
 GANGS: dict[str, Mutant] = {each.name: each for each in GANG}
 """Of gangs of agents that meet in rounds."""
-OF_EXECUTORS: dict[str, Mutant] = {each.name: each for each in EXECUTORS}
+OF_EXECUTORS: dict[str, Mutant] = {each.name: each for each in (*EXECUTORS, *REPLICAS)}
 """Of an executor, and of the replica's half of the contract."""

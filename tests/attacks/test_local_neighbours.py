@@ -7,11 +7,12 @@ import threading
 
 import pytest
 
-from executors.local.door import Door
-from executors.local.folders import folder_of
-from executors.local.places import DOOR, Address, survivors
+from executors.local.places import Address, survivors
 from executors.local.process import spawn
 from executors.private_folder import PlaceError
+from executors.run.door import Door
+from executors.run.files import DOOR
+from executors.run.folders import folder_of
 from rankcore.commands import StartReplica
 from tests.attacks.ways_in import every_way_in
 from tests.ray_local import eventually

@@ -1,7 +1,6 @@
 """The bench of the executor on Slurm: replicas are jobs of a real Slurm on loopback, which do what files in a folder say."""
 
 import itertools
-import json
 import os
 import signal
 import socket
@@ -9,9 +8,11 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import attrs
+
 from executors.local.bench import APPLICATION, ask
 from executors.slurm import SlurmExecutor, SlurmOptions
-from executors.slurm.folder import AT, START
+from executors.slurm.folder import AT, listens_at
 from rankcore import DeploymentSpec
 
 NUMBERS = itertools.count()
@@ -31,12 +32,12 @@ class SlurmBench:
         self.orders.mkdir()
         self.application = folder / "obedient.py"
         self.application.write_text(APPLICATION.format(folder=str(self.orders)))
-        self.there_are, self.executors = list(slurm.nodes), []
+        self.there_are, self.executors, self.hanging = list(slurm.nodes), [], set()
+        self.spec = DeploymentSpec(name=self.name, target_replicas=0, health_check_period_s=0.1)
         self.options = SlurmOptions(poll_s=0.2, lease_s=3.0, pending_timeout_s=60.0, allow_weak_proctrack=True)
 
     def open(self, epoch):
-        spec = DeploymentSpec(name=self.name, target_replicas=0, health_check_period_s=0.1)
-        executor = SlurmExecutor(self.folder, f"{self.application}:app", lambda: spec, epoch, self.options)
+        executor = SlurmExecutor(self.folder, f"{self.application}:app", lambda: self.spec, epoch, self.options)
         self.executors.append(executor)
         self.found = executor.survivors()
         return executor
@@ -59,11 +60,13 @@ class SlurmBench:
 
     def replicas(self):
         found = []
-        for serial, host, port, _ in self.addresses():
-            token = json.loads((self.folder / START / serial).read_text())["token"]
+        for serial, *_ in self.addresses():
+            if serial in self.hanging or (listens := listens_at(self.folder, serial)) is None:
+                continue
+            address, secret = listens
             try:
-                connection = socket.create_connection((host, port), 10.0)
-                connection.sendall(f"{token}\n".encode())
+                connection = socket.create_connection(address, 10.0)
+                connection.sendall(f"{secret}\n".encode())
             except OSError:
                 continue
             if (report := ask(connection)) is not None:
@@ -71,8 +74,16 @@ class SlurmBench:
         return found
 
     def kill(self, replica_id):
+        os.kill(self.pid_of(replica_id), signal.SIGKILL)
+
+    def hang(self, replica_id):
+        self.hanging.add(replica_id.rpartition("#")[2])
+        os.kill(self.pid_of(replica_id), signal.SIGSTOP)
+        self.spec = attrs.evolve(self.spec, health_check_timeout_s=1.0)
+
+    def pid_of(self, replica_id):
         (pid,) = [pid for serial, _, _, pid in self.addresses() if serial == replica_id.rpartition("#")[2]]
-        os.kill(pid, signal.SIGKILL)
+        return pid
 
     def lose_node(self, node_id):
         self.there_are.remove(node_id)

@@ -10,9 +10,9 @@ from pathlib import Path
 import attrs
 import pytest
 
-from executors.local.checkpoint import read_record
 from executors.local.executor import LocalExecutor
 from executors.local.process import found
+from executors.run.checkpoint import read_record
 from rankcore import DeploymentSpec, DeploymentStatus
 from rankcore.cluster import ApplicationSpec, EntrySpec
 from rankcore.cluster.events import ApplyRequested

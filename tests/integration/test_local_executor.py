@@ -114,21 +114,21 @@ class Local:
         self.until(lambda: self.state.status is DeploymentStatus.HEALTHY)
 
     def pid_of(self, rank):
-        return self.executor.processes[self.state.holder_of(rank)].address.pid
+        return self.executor.replicas[self.state.holder_of(rank)].address.pid
 
     def until_replaced(self, rank, pid):
         self.until(
             lambda: (
                 self.state.status is DeploymentStatus.HEALTHY
-                and self.state.holder_of(rank) in self.executor.processes
+                and self.state.holder_of(rank) in self.executor.replicas
                 and self.pid_of(rank) != pid
             )
         )
 
     def close(self):
-        for process in self.executor.processes.values():
+        for process in self.executor.replicas.values():
             process.kill()  # whatever the fence says
-        while self.executor.processes:
+        while self.executor.replicas:
             self.executor.poll()
             self.executor.wait(0.05)
         shutil.rmtree(self.folder)
@@ -229,8 +229,8 @@ def test_a_successor_is_prepared_by_a_process_of_its_own_while_its_predecessor_s
     before = hands_over(local, "rank_or_none")
     local.until(lambda: any(each.state is ReplicaState.PREPARED for each in local.state.replicas.values()))
     (successor,) = (each.replica_id for each in local.state.replicas.values() if each.state is ReplicaState.PREPARED)
-    assert before[0] in [process.address.pid for process in local.executor.processes.values()], "its predecessor lives"
-    pid = local.executor.processes[successor].address.pid
+    assert before[0] in [process.address.pid for process in local.executor.replicas.values()], "its predecessor lives"
+    pid = local.executor.replicas[successor].address.pid
     local.until_replaced(0, before[0])
     local.until_replaced(1, before[1])
     assert local.pid_of(0) == pid
@@ -286,7 +286,7 @@ def test_nothing_is_left_of_a_deployment_that_is_deleted(local):
     local.until_healthy()
     local.driver.deliver(DeleteRequested(at=time.monotonic()))
     local.until(lambda: local.state.status is DeploymentStatus.DELETED)
-    assert local.executor.processes == {}
+    assert local.executor.replicas == {}
     assert [path.name for path in local.folder.glob("*@*")] == []
     assert len(os.listdir("/proc/self/fd")) == len(files)
 
@@ -362,7 +362,7 @@ def test_a_controller_that_speaks_nonsense_costs_its_own_connection_and_nothing_
 def test_a_replica_that_speaks_nonsense_is_replaced_and_its_controller_goes_on(local):
     local.deploy(1, user_config={"text": ""})
     local.until_healthy()
-    before, process = local.pid_of(0), local.executor.processes[local.state.holder_of(0)]
+    before, process = local.pid_of(0), local.executor.replicas[local.state.holder_of(0)]
     process._inbox += b"no event\n"
     local.until_replaced(0, before)
 
@@ -370,23 +370,23 @@ def test_a_replica_that_speaks_nonsense_is_replaced_and_its_controller_goes_on(l
 def test_a_controller_that_was_replaced_ends_no_replica_of_the_newer_one(local, monkeypatch):
     local.deploy(1, user_config={"text": ""})
     local.until_healthy()
-    (replica_id,) = local.executor.processes
+    (replica_id,) = local.executor.replicas
     newer = LocalExecutor(local.folder, f"{local.home / 'models.py'}:app", lambda: local.spec, 2)
     newer.execute(QueryReplica(replica_id, 2))
-    survivor = newer.processes[replica_id]
+    survivor = newer.replicas[replica_id]
     deadline = time.monotonic() + PATIENCE_S
     while not isinstance(newer.poll(), ReplicaReported):  # from here on it hears no older one
         assert time.monotonic() < deadline
         newer.wait(0.05)
-    older, theirs = local.executor, local.executor.processes[replica_id]
-    monkeypatch.setattr("executors.local.executor.STOP_MARGIN_S", 0.0)
+    older, theirs = local.executor, local.executor.replicas[replica_id]
+    monkeypatch.setattr("executors.line_executor.STOP_MARGIN_S", 0.0)
     older.execute(KillReplica(replica_id, 1))
     older.execute(StopReplica(replica_id, 0.0, 1))
     older._hear(theirs, to_json(ReplicaStartFailed(replica_id=replica_id, reason="said it before", at=1.0)))
     while older.poll() is not None:
         pass
     older.execute(StartReplica("m#1.9", 0, "1", None, (), 1))
-    late = older.processes["m#1.9"]
+    late = older.replicas["m#1.9"]
     while not late.has_ended():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -459,7 +459,7 @@ def test_a_build_that_was_given_up_is_not_started_again_by_the_next_controller(f
     assert (second.epoch, second.entry.ranks.status) == (2, DeploymentStatus.DEPLOY_FAILED)
     second.run_for(0.3)
     assert second.entry.ranks.status is DeploymentStatus.DEPLOY_FAILED
-    assert second.executor.processes == {}
+    assert second.executor.replicas == {}
     assert (tmp_path / "starts").read_text() == starts
     assert "no weights" in second.status().deployments["a/m"].message  # why it was given up outlives who gave it up
     second.leave()
@@ -472,7 +472,7 @@ def test_a_deletion_that_a_crash_interrupts_is_finished_before_anything_begins_a
         (tmp_path / name).touch()
     first = failing(graceful_shutdown_timeout_s=600.0)
     run_until(first, DeploymentStatus.HEALTHY)
-    ((_, process),) = first.executor.processes.items()
+    ((_, process),) = first.executor.replicas.items()
     before = process.address
     with pytest.raises(TimeoutError):
         first.stop(0.2)
@@ -481,9 +481,9 @@ def test_a_deletion_that_a_crash_interrupts_is_finished_before_anything_begins_a
     second = failing()
     assert not before.path(second._folder).exists()
     run_until(second, DeploymentStatus.HEALTHY)
-    ((replica_id, _),) = second.executor.processes.items()
+    ((replica_id, _),) = second.executor.replicas.items()
     assert replica_id != before.replica_id  # what comes after a deletion is no replica of before
-    assert {each.address.pid for each in second.executor.processes.values()}.isdisjoint({before.pid})
+    assert {each.address.pid for each in second.executor.replicas.values()}.isdisjoint({before.pid})
 
 
 def test_a_replica_of_an_older_epoch_does_not_come_up(local):

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from executors.cli.app import app as rankcore
-from executors.local import api
+from executors.run import api
 from tests.integration.test_local_command import APP, PATIENCE_S, is_alive, place, until  # noqa: F401 (a fixture)
 
 MODEL = "default/Model"

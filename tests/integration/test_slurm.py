@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from examples.slurm_drained_node import Run
 from rankcore.commands import KillReplica
 from rankcore.events import FINAL, ReplicaDied, ReplicaPlaced, ReplicaUnhealthy
 from rankcore.testing.conformance.contract import Line, Seat
@@ -16,16 +17,7 @@ from tests.slurm_local import MISSING, REASON, local_slurm
 
 pytestmark = [pytest.mark.skipif(bool(MISSING), reason=REASON), pytest.mark.night]
 ROOT = Path(__file__).resolve().parents[2]
-APPLICATION = """
-from executors.ray_gpu import deployment
-
-@deployment(num_replicas=3)
-class Shard:
-    def reconfigure(self, user_config, rank):
-        pass
-
-app = Shard.bind()
-"""
+ENV = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
 @pytest.fixture(scope="module")
@@ -42,54 +34,39 @@ def eventually(condition, what, timeout_s=90.0):
     return found
 
 
-class Command:
-    """`rankcore run --executor slurm` as a user types it."""
-
-    def __init__(self, folder: Path) -> None:
-        (folder / "shard.py").write_text(APPLICATION)
-        self.folder, self.name = folder, f"slurm-{os.getpid()}"
-        self.env = {**os.environ, "PYTHONPATH": str(ROOT), "RANKCORE_NAMESPACE": self.name}
-
-    def start(self, *options: str) -> subprocess.Popen[str]:
-        said = (f"folder={self.folder / 'shared'}", "allow_weak_proctrack=true", "poll_s=0.3", "lease_s=4", *options)
-        arguments = [part for each in said for part in ("--option", each)]
-        call = [sys.executable, "-m", "executors.cli", "run", "shard:app", "--executor", "slurm", *arguments]
-        log = (self.folder / "log").open("a")
-        return subprocess.Popen(call, cwd=self.folder, env=self.env, stdout=log, stderr=log, text=True)
-
-    def seats(self) -> dict[int, tuple[str, str]]:
-        """Replica and node of each rank that runs, as `rankcore status` shows them."""
-        call = [sys.executable, "-m", "executors.cli", "status", "--executor", "slurm"]
-        shown = subprocess.run(call, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=60).stdout
-        rows = [line.split() for line in shown.splitlines() if " RUNNING " in line]
-        return {int(row[0]): (row[4], row[5]) for row in rows}
-
-
 def test_ranks_survive_a_drained_node_and_a_killed_controller(tmp_path, slurm):
-    command = Command(tmp_path)
-    controller = command.start()
-    try:
-        before = eventually(lambda: found if len(found := command.seats()) == 3 else None, (tmp_path / "log").read_text)
+    command = Run(tmp_path)
+    with command.begun("cpus=1") as controller:
+        before = command.until(lambda seats: len(seats) == 4)
+        assert f"what they print is in {tmp_path / 'shared'}" in command.log.read_text()
+        assert eventually(lambda: command.asked("logs", "Shard"), "they have printed")[-1].endswith("of 4")
         drained = before[0][1]
         slurm.run("scontrol", "update", f"NodeName={drained}", "State=DRAIN", "Reason=fan")
-        moved = eventually(
-            lambda: (
-                found if len(found := command.seats()) == 3 and drained not in {node for _, node in found.values()} else None
-            ),
-            "the drained node is left",
-        )
+        moved = command.until(lambda seats: len(seats) == 4 and drained not in {node for _, node in seats.values()})
         slurm.run("scontrol", "update", f"NodeName={drained}", "State=RESUME")
         controller.kill()
-        controller.wait()
-        controller = command.start()
-        eventually(lambda: "RECOVERING" in (tmp_path / "log").read_text(), "a successor begins")
-        assert eventually(lambda: found if len(found := command.seats()) == 3 else None, "it has them") == moved
+    with command.begun("cpus=1") as controller:
+        eventually(lambda: "RECOVERING" in command.log.read_text(), "a successor begins")
+        assert command.until(lambda seats: len(seats) == 4) == moved
         controller.send_signal(signal.SIGINT)
         assert controller.wait(60) == 0
-        eventually(lambda: not slurm.run("squeue", "-h").strip(), "no job is left")
-    finally:
-        controller.kill()
-        controller.wait()
+    eventually(lambda: not slurm.run("squeue", "-h").strip(), "no job is left")
+
+
+def test_the_example_keeps_every_rank_and_moves_those_of_the_drained_node():
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / "slurm_drained_node.py"], capture_output=True, text=True, env=ENV
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = [line.split()[-4:] for line in done.stdout.splitlines() if line.endswith(("n0", "n1", "n2"))]
+    first, moved, after = rows
+    assert moved == after
+    stayed = [rank for rank in range(4) if first[rank] == moved[rank]]
+    assert stayed
+    assert first[0] not in moved
+    assert f"ranks {stayed} are the same jobs as before" in done.stdout
+    assert "ranks [0, 1, 2, 3] are the same jobs as before" in done.stdout
+    assert "Ctrl-C: exit status 0, jobs left: 0" in done.stdout
 
 
 @pytest.fixture

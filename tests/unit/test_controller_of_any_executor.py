@@ -6,9 +6,9 @@ from contextlib import contextmanager
 import pytest
 
 from executors.controller import Controller
-from executors.local.checkpoint import RECORD
-from executors.local.fence import FenceError
-from executors.local.places import DamagedFileError
+from executors.run.checkpoint import RECORD
+from executors.run.fence import FenceError
+from executors.run.files import DamagedFileError
 from rankcore import DeploymentSpec
 from rankcore.commands import InitializeReplica, KillReplica, StartReplica, StopReplica
 from rankcore.events import ReplicaPlaced, ReplicaReady, ReplicaStopped

@@ -10,7 +10,6 @@ pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install
 
 import ray
 
-from executors.local.wanted import spec_of
 from executors.ray_gpu import config, deployment_actors
 from executors.ray_gpu.declaration import deployment
 from executors.ray_gpu.deployment_actor_config import DeploymentActorConfig, actors_of, said
@@ -18,6 +17,7 @@ from executors.ray_gpu.deployment_actors import VARIABLE, name_of, whose
 from executors.ray_gpu.errors import InvalidDeploymentError, NotInReplicaError
 from executors.ray_gpu.names import replica_of, worker_of
 from executors.ray_gpu.packing import pack
+from executors.run.wanted import spec_of
 
 pytestmark = pytest.mark.no_cover
 

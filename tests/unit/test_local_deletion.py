@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
 from executors.controller import undisturbed
-from executors.local.answers import Answers
+from executors.run.answers import Answers
 
 
 @pytest.mark.parametrize(("interrupts", "expected"), [("heard", "SIGINT"), ("ignored", "SIGTERM")])

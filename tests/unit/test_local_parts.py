@@ -24,17 +24,18 @@ from executors.engine.journal import JournalWriter
 from executors.engine.loop import Loop
 from executors.engine.store import FencedJournal, TextStore
 from executors.local import LocalExecutor
-from executors.local.answers import Answers
-from executors.local.checkpoint import RECORD, read_record
-from executors.local.door import Door
-from executors.local.fence import Fence, FenceError, ReplacedError
-from executors.local.folders import folder_of, is_locked, lock
-from executors.local.places import DOOR, SAID, Address, DamagedFileError
+from executors.local.places import Address
 from executors.local.process import Process, found
-from executors.local.wanted import spec_of
 from executors.private_folder import PlaceError, connected
 from executors.ray_gpu.declaration import deployment
 from executors.ray_gpu.errors import InvalidDeploymentError
+from executors.run.answers import Answers
+from executors.run.checkpoint import RECORD, read_record
+from executors.run.door import Door
+from executors.run.fence import Fence, FenceError, ReplacedError
+from executors.run.files import DOOR, SAID, DamagedFileError
+from executors.run.folders import folder_of, is_locked, lock
+from executors.run.wanted import spec_of
 from executors.whole_files import write_whole
 from rankcore import DeploymentSpec, DeploymentStatus
 from rankcore.cluster import ApplicationSpec, EntrySpec
@@ -244,7 +245,7 @@ def test_a_controller_that_is_stopped_within_a_deed_is_never_passed_by(tmp_path,
     child = subprocess.Popen([sys.executable, "-c", holder, str(tmp_path)], stdout=subprocess.PIPE)
     assert child.stdout.readline() == b"held\n"
     child.send_signal(signal.SIGSTOP)
-    monkeypatch.setattr("executors.local.fence.PATIENCE_S", 0.1)
+    monkeypatch.setattr("executors.run.fence.PATIENCE_S", 0.1)
     with pytest.raises(FenceError, match=f"a controller holds {tmp_path}"):
         Fence(tmp_path, 2)
     assert (tmp_path / "epoch").read_text() == "1"
@@ -418,7 +419,7 @@ def test_nothing_follows_from_a_step_that_a_full_disk_does_not_take(tmp_path, mo
     controller = Controller(tmp_path, "models:app", DeploymentSpec(name="a/m", target_replicas=0))
     record = (tmp_path / "record.json").read_bytes()
     with monkeypatch.context() as full:
-        full.setattr("executors.local.folder_fence.write_whole", refuse)
+        full.setattr("executors.run.folder_fence.write_whole", refuse)
         with pytest.raises(TimeoutError):
             controller.stop(0.05)
         assert "No space left on device" in controller.status().deployments["a/m"].message
@@ -491,7 +492,7 @@ def test_a_controller_that_cannot_forget_what_was_asked_of_a_node_that_is_gone_e
     Answers(controller).line('{"verb": "cordon", "arguments": ["b"]}')
     controller.leave()
     with monkeypatch.context() as full:
-        full.setattr("executors.local.maintenance_file.write_whole", refuse)
+        full.setattr("executors.run.maintenance_file.write_whole", refuse)
         with pytest.raises(OSError, match="No space left on device") as caught:
             Controller(tmp_path, "models:app", spec, nodes=("a",))
     assert caught.value.filename == str(tmp_path / SAID)
@@ -506,7 +507,7 @@ def test_what_is_said_of_a_node_is_kept_before_it_counts_and_a_line_that_is_dama
     controller = Controller(tmp_path, "models:app", spec, nodes=("a", "b"))
     answers = Answers(controller)
     with monkeypatch.context() as full:
-        full.setattr("executors.local.maintenance_file.write_whole", refuse)
+        full.setattr("executors.run.maintenance_file.write_whole", refuse)
         assert "it is as it was, since nothing can be written" in answers.line('{"verb": "cordon", "arguments": ["a"]}')
     assert controller.maintenance.cordons == {}
     answers.line('{"verb": "cordon", "arguments": ["a"]}')
@@ -535,14 +536,14 @@ def test_who_waits_for_a_node_that_is_open_is_started_once_one_is(tmp_path):
     executor.execute(KillReplica(replica_id="a/m#1.0", epoch=1))
     assert isinstance(executor.poll(), ReplicaStopped)
     executor.close_nodes(())
-    assert (executor.processes, executor.poll()) == ({}, None), "it is not wanted any more"
+    assert (executor.replicas, executor.poll()) == ({}, None), "it is not wanted any more"
     executor.close_nodes({"a"})
     executor.execute(StartReplica("a/m#1.1", 0, "1", None, (), 1))
     assert isinstance(executor.poll(), ReplicaPending)
     executor.close_nodes(())
     placed = executor.poll()
     assert (type(placed), placed.replica_id, placed.node_id) == (ReplicaPlaced, "a/m#1.1", "a")
-    executor.kill(executor.processes["a/m#1.1"])
+    executor.kill(executor.replicas["a/m#1.1"])
     executor.close()
 
 

@@ -8,9 +8,9 @@ import pytest
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
 from executors.cli.verbs import status_here
-from executors.local import api
 from executors.ray_gpu.errors import NoAnswerError
 from executors.ray_gpu.overview import Status
+from executors.run import api
 
 STATUS = Status(namespace="n", epoch=1, controller_pid=7, journal=None, deployments={})
 

@@ -8,10 +8,10 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
-from executors.local import maintenance_file
-from executors.local.maintenance_file import MaintenanceFile
 from executors.maintenance import Maintenance
 from executors.ray_gpu import checkpoint
+from executors.run import maintenance_file
+from executors.run.maintenance_file import MaintenanceFile
 from rankcore import codec
 from rankcore.codec import to_json
 from rankcore.events import NodeCordoned, NodeDrainRequested, NodeUncordoned, ReplaceRequested

@@ -3,7 +3,7 @@
 import pytest
 
 from executors.private_folder import PlaceError
-from executors.slurm.folder import claim, forget, prepare, renewed_at_ns, serial_of, unlisted
+from executors.slurm.folder import claim, forget, listens_at, prepare, renewed_at_ns, serial_of, unlisted
 from executors.slurm.options import SlurmError, SlurmOptions
 from executors.slurm.plugin import fence
 from executors.slurm.scheduler import Comment, Job, NodeSeen, Where
@@ -38,19 +38,27 @@ def test_a_life_is_taken_once(tmp_path):
     assert renewed_at_ns(tmp_path, "1.0") is not None
 
 
-def test_who_listens_though_slurm_has_forgotten_it_is_a_survivor(tmp_path):
+def test_who_was_born_is_a_survivor_though_slurm_has_forgotten_it_until_it_has_ended(tmp_path):
     prepare(tmp_path)
-    for serial in ("1.0", "1.1", "1.2"):
+    for serial in ("1.0", "1.1", "1.2", "1.3"):
         (tmp_path / "start" / serial).write_text(f'{{"token": "t{serial}"}}')
-        (tmp_path / "at" / serial).write_text("127.0.0.1 5 7")
+        assert serial == "1.3" or claim(tmp_path, serial)  # which has not begun
     (tmp_path / "start" / "1.2").write_text('{"tok')  # cut off
-    (tmp_path / "at" / "1.3.77.new").write_text("")
+    (tmp_path / "start" / "1.3.77.new").write_text("")
     assert list(unlisted(tmp_path, "a/m", {"t1.0"})) == [("a/m#1.1", "t1.1")]
-    assert claim(tmp_path, "1.1")
     forget(tmp_path, "1.1")
     forget(tmp_path, "1.1")
     assert list(unlisted(tmp_path, "a/m", {"t1.0"})) == []
     assert not claim(tmp_path, "1.1")
+
+
+def test_a_replica_says_where_it_listens_whole_or_not_yet(tmp_path):
+    prepare(tmp_path)
+    for serial, said in (("1.0", "127.0.0.1 5 7"), ("1.1", "127.0."), ("1.2", "127.0.0.1 5 7")):
+        (tmp_path / "at" / serial).write_text(said)
+        (tmp_path / "start" / serial).write_text("{}" if serial == "1.2" else '{"secret": "s"}')
+    found = [listens_at(tmp_path, serial) for serial in ("1.0", "1.1", "1.2", "1.3")]
+    assert found == [(("127.0.0.1", 5), "s"), None, None, None]
 
 
 def test_a_folder_that_others_can_write_to_is_refused(tmp_path):

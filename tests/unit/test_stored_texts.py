@@ -17,14 +17,14 @@ from typer.testing import CliRunner
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
 from executors.cli.app import app
-from executors.local.checkpoint import read_record
-from executors.local.places import DamagedFileError
 from executors.ray_gpu import checkpoint, messages, names
 from executors.ray_gpu.checkpoint import Checkpoint
 from executors.ray_gpu.extras import RayExtras, extras_of
 from executors.ray_gpu.messages import Report
 from executors.ray_gpu.overview import Status
 from executors.ray_gpu.requests.handle import CallOptions
+from executors.run.checkpoint import read_record
+from executors.run.files import DamagedFileError
 from rankcore import DeploymentSpec, deploy, recover, step
 from rankcore.autoscaling import AutoscalingSpec
 from rankcore.cluster.records import Record

@@ -10,7 +10,7 @@ import typer
 
 from executors import ray_gpu
 from executors.cli.app import app
-from executors.local import api as local
+from executors.run import api as local
 from rankcore import events, residency
 from rankcore.cluster import events as cluster_events
 from rankcore.residency import events as residency_events

@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from executors.local.places import DOOR
 from executors.private_folder import PlaceError, bound, check_peer, connected, peer_of
 from executors.ray_gpu.errors import NoAnswerError
+from executors.run.files import DOOR
 
 LINE_BYTES_MAX = 2**20
 READ_BYTES = 65_536

@@ -39,7 +39,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from executors.local.places import newest_epoch
+from executors.run.files import newest_epoch
 from executors.whole_files import write_whole
 from rankcore.errors import RankcoreError
 

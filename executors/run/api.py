@@ -19,9 +19,6 @@ from executors import operations
 from executors.controller import STATUS, read_status
 from executors.deployment_ids import meant_by, split
 from executors.engine.recent_notes import Notes
-from executors.local.door import ANSWER_S, ask
-from executors.local.folders import is_locked, namespace_folder
-from executors.local.places import LOG, DamagedFileError
 from executors.log_lines import LogLine, tail
 from executors.notes_followed import Asking, followed
 from executors.ray_gpu import errors
@@ -34,6 +31,9 @@ from executors.ray_gpu.errors import (
     not_one,
 )
 from executors.ray_gpu.overview import CordonedNode, Status
+from executors.run.door import ANSWER_S, ask
+from executors.run.files import LOG, DamagedFileError
+from executors.run.folders import is_locked, namespace_folder
 from rankcore.errors import RankcoreError
 from rankcore.values import ReplicaId
 

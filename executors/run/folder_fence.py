@@ -3,14 +3,14 @@
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from executors.local.checkpoint import RECORD
-from executors.local.fence import Fence
-from executors.local.places import newest_epoch
+from executors.run.checkpoint import RECORD
+from executors.run.fence import Fence
+from executors.run.files import newest_epoch
 from executors.whole_files import write_whole
 
 
 class FolderFence:
-    """A `ControllerFence` that is a folder of this machine; see `places`.
+    """A `ControllerFence` that is a folder of this machine; see `files`.
 
     Attributes:
         folder: Of the deployment.

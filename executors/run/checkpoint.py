@@ -9,7 +9,7 @@ import attrs
 
 from executors.deployment_ids import own_name
 from executors.engine.deployments import Recovered
-from executors.local.places import DamagedFileError
+from executors.run.files import DamagedFileError
 from rankcore.cluster import EntrySpec
 from rankcore.cluster.names import DeploymentId, application_of
 from rankcore.cluster.records import Record
