@@ -254,11 +254,10 @@ def test_the_store_has_a_port_of_its_own():
         store_port_of(7, 7)
 
 
-@pytest.mark.parametrize("host", ["nowhere.invalid", "192.0.2.1"])
-def test_a_host_that_is_not_this_machine_is_said_at_once(host):
+def test_a_host_that_is_not_this_machine_is_said_at_once():
     check_address("127.0.0.1")
-    with pytest.raises(OSError, match=f"^--host must be an address of this machine, got {host}: "):
-        check_address(host)
+    with pytest.raises(OSError, match=r"^--host must be an address of this machine, got 192\.0\.2\.1: "):
+        check_address("192.0.2.1")
 
 
 def test_the_entry_point_needs_neither_ray_nor_typer_nor_torch():
