@@ -111,11 +111,19 @@ class TorchrunJob:
             if self.is_worker(line["pid"]):
                 _kill(line["pid"])
 
+    def address_of(self, node: str) -> str:
+        """Where others reach it."""
+        return "127.0.0.1"
+
+    def within(self, node: str) -> list[str]:
+        """What a command begins with that is run there."""
+        return []
+
     def serve(self, *options: str, program: tuple[str, ...] = ("-m", "executors.cli")) -> None:
         """Start the coordinator; agents may come before it listens."""
-        where = ("--host", "127.0.0.1", "--port", str(self.port), "--store-port", str(self.store_port))
+        where = ("--host", self.address_of("coordinator"), "--port", str(self.port), "--store-port", str(self.store_port))
         command = [sys.executable, *program, "gang", "serve", "--nnodes", self.nnodes, *where, *options]
-        self.coordinator = self.start("coordinator", command)
+        self.coordinator = self.start("coordinator", [*self.within("coordinator"), *command])
 
     def agent(self, node: str, nnodes: str | None = None, conf: str | None = None) -> "subprocess.Popen[str]":
         """Start an agent."""
@@ -126,14 +134,14 @@ class TorchrunJob:
             "nnodes": nnodes or self.nnodes,
             "nproc-per-node": "1",
             "max-restarts": str(self.max_restarts),
-            "local-addr": "127.0.0.1",
+            "local-addr": self.address_of(node),
             "rdzv-id": "job",
             "rdzv-backend": self.backend,
-            "rdzv-endpoint": f"127.0.0.1:{self.port}",
+            "rdzv-endpoint": f"{self.address_of('coordinator')}:{self.port}",
             "rdzv-conf": conf,
         }
         said = [word for name, value in options.items() if value for word in (f"--{name}", value)]
-        command = [sys.executable, "-m", "torch.distributed.run", *said, str(self.folder / "train.py")]
+        command = [*self.within(node), sys.executable, "-m", "torch.distributed.run", *said, str(self.folder / "train.py")]
         process = self.start(node, [*command, str(self.folder), str(self.steps), str(self.step_s)], GANG_NODE=node)
         self.agents[node] = process
         return process

@@ -25,13 +25,15 @@ def serve(
     """Do what `commands/gang.py` says."""
     from executors.torchrun.coordinator import Coordinator
     from executors.torchrun.lease import GRACE_S
-    from executors.torchrun.options import GangOptionError, sizes_of
-    from executors.torchrun.server import GangServer, open_store
+    from executors.torchrun.options import GangOptionError, sizes_of, store_port_of
+    from executors.torchrun.server import GangServer, check_address, open_store
     from rankcore.gang import Gang
 
     try:
         low, high = sizes_of(nnodes)
-        store, store_port = open_store(host, store_port if store_port is not None else port and port + 1)
+        store_port = store_port_of(port, store_port)
+        check_address(host)
+        store, store_port = open_store(host, store_port)
     except (GangOptionError, OSError) as error:
         end(str(error), BAD_INPUT)
     gang = Gang(

@@ -1,5 +1,6 @@
 """The machine of the ranks of one deployment, in the table: the three ways in which it begins, and its types."""
 
+from collections.abc import Iterable
 from typing import Self, TypeAlias
 
 import attrs
@@ -45,11 +46,12 @@ class Recovered:
     failed: bool = False
 
     @classmethod
-    def of(cls, state: DeploymentState) -> Self:
+    def of(cls, state: DeploymentState, replica_ids: Iterable[ReplicaId] = (), *, at: float = 0.0, epoch: int = 0) -> Self:
         """What of a state outlives its controller. Never ranks: the replicas know them. The successor adds what it finds."""
         deleting = state.status in (DeploymentStatus.DELETING, DeploymentStatus.DELETED)
         failed = state.status is DeploymentStatus.DEPLOY_FAILED
-        return cls(spec=state.spec, replica_ids=(), at=0.0, epoch=0, previous=state.previous, deleting=deleting, failed=failed)
+        ids, previous = tuple(replica_ids), state.previous
+        return cls(spec=state.spec, replica_ids=ids, at=at, epoch=epoch, previous=previous, deleting=deleting, failed=failed)
 
     def step(self) -> Step:
         """What the core makes of it."""

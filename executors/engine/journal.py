@@ -80,6 +80,10 @@ class JournalWriter:
         fingerprint_every: int | None = None,
         after: Chain | None = None,
     ) -> None:
+        if isinstance(file, (str, os.PathLike)):
+            raise TypeError(
+                f"file must be open for writing, as JournalWriter.create(path) or .resume(path) opens it, got {file!r}"
+            )
         if fingerprint_every is not None and fingerprint_every < 1:
             raise ValueError(f"fingerprint_every must be at least 1, got {fingerprint_every}")
         self._file = file

@@ -20,6 +20,7 @@ know of no store: who embeds them keeps their record, as docs/embedding.md says.
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from inspect import iscoroutinefunction
 from time import perf_counter
 from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar, cast
 
@@ -62,6 +63,7 @@ class Loop(Generic[S, E, T]):
     """
 
     def __init__(self, kind: MachineKind, executor: Backend, state: S, *, journal: Journal | None = None) -> None:
+        _check(executor, journal)
         self.state = state
         self.journal = journal
         self.observer: Callable[[E, T, float], None] | None = None
@@ -83,6 +85,7 @@ class Loop(Generic[S, E, T]):
 
     def start(self, how: Any, first: T, journal: Journal | None) -> None:
         """Write down how it began, and follow its first step."""
+        _check(self._executor, journal)
         if journal is not None:
             journal.begin(how, first)
         self.journal = journal
@@ -143,11 +146,33 @@ class Loop(Generic[S, E, T]):
     def _follow(self, result: AnyStep) -> None:
         self.state = result.state
         self._executing = True
+        commands = iter(result.commands)
         try:
-            for command in result.commands:
+            for command in commands:
                 self._executor.execute(command)
+        except Exception as error:
+            left = len(tuple(commands))
+            error.add_note(
+                f"{command} was not carried out, nor {left} commands after it: tell what fails as an event, by poll()"
+            )
+            raise
         finally:
             self._executing = False
+
+
+def _check(executor: object, journal: object) -> None:
+    """Refuse what only looks like an executor or a journal, before anything is decided or given out.
+
+    Raises:
+        TypeError: It is none.
+    """
+    methods = [getattr(executor, name, None) for name in ("execute", "poll")]
+    if isinstance(executor, type) or not all(map(callable, methods)) or any(map(iscoroutinefunction, methods)):
+        raise TypeError(
+            f"executor must be an object with execute(command) and poll(), and neither is async, got {executor!r:.100}"
+        )
+    if journal is not None and not callable(getattr(journal, "append", None)):
+        raise TypeError(f"journal must be what JournalWriter.create(path) or .resume(path) returns, got {journal!r:.100}")
 
 
 ClusterLoop: TypeAlias = Loop[ClusterState, ClusterEvent, ClusterStep]

@@ -9,6 +9,7 @@ from rankcore.errors import RankcoreError
 
 PORT = 29_400
 """Where the coordinator listens unless told otherwise; torchrun's own default."""
+PORT_MAX = 65_535
 
 
 class GangOptionError(RankcoreError):
@@ -74,3 +75,16 @@ def sizes_of(text: str) -> tuple[int, int]:
     if not 1 <= sizes[0] <= sizes[1]:
         raise GangOptionError(f"--nnodes must be MIN:MAX with 1 <= MIN <= MAX, got {text}")
     return sizes
+
+
+def store_port_of(port: int, store_port: int | None) -> int:
+    """Where the store is, beside a coordinator at this port: where it was said, else at the next one; 0: at any free one.
+
+    Raises:
+        GangOptionError: There is no next one, or it is the coordinator's own.
+    """
+    if store_port is None and port == PORT_MAX:
+        raise GangOptionError(f"--port must be below {PORT_MAX} where no --store-port is given, got {port}")
+    if store_port is not None and port and store_port == port:
+        raise GangOptionError(f"--store-port must be another port than --port, got {store_port} for both")
+    return store_port if store_port is not None else port and port + 1

@@ -6,6 +6,7 @@ asyncio runs what sockets have before timers that are due.
 
 import asyncio
 import os
+import socket
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -141,6 +142,20 @@ class GangServer:
         text = f"rank {', '.join(changed[:SHOWN_RANKS])}{more}" if changed else "ranks as before"
         begin = f"round {gang.round}: {text}; " if is_round else ""
         self._log(f"{self.now_s():.1f} s: {begin}{len(ranks)} agents, {len(gang.waiting)} parked")
+
+
+def check_address(host: str) -> None:
+    """Look whether this machine can listen there: torch's store would try for minutes to connect to it.
+
+    Raises:
+        OSError: It cannot.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.bind(address)
+    except OSError as error:
+        raise OSError(f"--host must be an address of this machine, got {host}: {error.strerror or error}") from error
 
 
 def open_store(host: str, port: int) -> tuple[object, int]:

@@ -48,3 +48,17 @@ def test_every_case_has_caught_somebody():
 
 def test_every_line_of_the_contract_has_a_case():
     assert {case.line for case in conformance.CONTRACT} == set(conformance.Line)
+
+
+def test_a_bench_that_is_not_whole_is_told_all_that_it_lacks():
+    class Begun:
+        patience_s = 1.0
+
+        def open(self, epoch):
+            raise AssertionError("nothing is begun with it")
+
+    lacks = r"^the bench Begun has no survivors, crash, now, .*, slow: rankcore\.testing\.conformance\.bench\.Bench says"
+    with pytest.raises(TypeError, match=lacks):
+        conformance.check(conformance.CONTRACT[0], Begun())
+    with pytest.raises(TypeError, match=lacks):
+        ControlledBench(Begun())

@@ -199,3 +199,45 @@ def test_the_driver_has_the_name_that_the_design_fixes():
     assert executors.Driver is Driver
     assert executors.Executor is Executor
     assert not hasattr(executors, "driver_of_something_else")
+
+
+class WithoutPoll:
+    def execute(self, command):
+        raise AssertionError("nothing is handed over")
+
+
+class Async(Recorder):
+    async def poll(self):
+        return None
+
+
+@pytest.mark.parametrize("executor", [WithoutPoll(), Recorder, Async()])
+def test_what_is_no_executor_is_refused_before_a_command_is_handed_over(executor):
+    with pytest.raises(TypeError, match=r"^executor must be an object with execute\(command\) and poll\(\).* got "):
+        Driver.deploy(executor, SPEC)
+
+
+def test_a_path_is_no_journal_and_the_text_says_what_makes_one_of_it():
+    with pytest.raises(TypeError, match=r"^journal must be what JournalWriter\.create\(path\).* got 'llm\.jsonl'"):
+        Driver.deploy(Recorder(), SPEC, journal="llm.jsonl")
+    with pytest.raises(TypeError, match=r"^file must be open for writing, as JournalWriter\.create\(path\).* got 'llm\.jsonl'"):
+        JournalWriter("llm.jsonl")
+
+
+def test_an_executor_that_raises_is_told_what_was_not_carried_out():
+    class Raises(Recorder):
+        def execute(self, command):
+            raise ConnectionError("no route to host")
+
+    with pytest.raises(ConnectionError) as caught:
+        Driver.deploy(Raises(), SPEC)
+    first, *others = rankcore.deploy(SPEC).commands
+    (note,) = caught.value.__notes__
+    assert note == f"{first} was not carried out, nor {len(others)} commands after it: tell what fails as an event, by poll()"
+
+
+def test_a_successor_begins_with_what_of_the_last_state_outlives_its_controller():
+    state = Driver.deploy(Recorder(), SPEC).state
+    how = Recovered.of(state, dict.fromkeys(["llm#1.0"]), at=7.0, epoch=state.epoch + 1)
+    assert how == Recovered(spec=SPEC, replica_ids=("llm#1.0",), at=7.0, epoch=2, previous=state.previous)
+    assert Driver.begin(Recorder(), how).state.epoch == 2

@@ -16,7 +16,8 @@ from executors.torchrun.ending import MEMBER, kill_processes_of, machine, proces
 from executors.torchrun.lease import GRACE_S, MARGIN_S, Deadline, LeaseGuard, deadline, has_lapsed
 from executors.torchrun.link import Link
 from executors.torchrun.messages import VERSION, AgentPhase, AskToJoin, Hello
-from executors.torchrun.options import AgentOptions, GangOptionError, options_of, sizes_of
+from executors.torchrun.options import AgentOptions, GangOptionError, options_of, sizes_of, store_port_of
+from executors.torchrun.server import check_address
 from rankcore.gang import Gang
 from tests.torchrun_served import PATIENCE_S, Served
 
@@ -238,6 +239,25 @@ def test_sizes_of_a_gang():
     for wrong in ("0:3", "3:2", "x", "", "1:2:3"):
         with pytest.raises(GangOptionError, match="--nnodes must be MIN:MAX"):
             sizes_of(wrong)
+
+
+def test_the_store_has_a_port_of_its_own():
+    assert [store_port_of(29_400, None), store_port_of(0, None), store_port_of(0, 0), store_port_of(65_535, 7)] == [
+        29_401,
+        0,
+        0,
+        7,
+    ]
+    with pytest.raises(GangOptionError, match="--port must be below 65535 where no --store-port is given, got 65535"):
+        store_port_of(65_535, None)
+    with pytest.raises(GangOptionError, match="--store-port must be another port than --port, got 7 for both"):
+        store_port_of(7, 7)
+
+
+def test_a_host_that_is_not_this_machine_is_said_at_once():
+    check_address("127.0.0.1")
+    with pytest.raises(OSError, match=r"^--host must be an address of this machine, got 192\.0\.2\.1: "):
+        check_address("192.0.2.1")
 
 
 def test_the_entry_point_needs_neither_ray_nor_typer_nor_torch():

@@ -78,3 +78,18 @@ class Bench(Protocol):
 
     def slow(self, by_s: float) -> None:
         """Let user code take so much longer from now on: to start, to reconfigure, and to end; 0: no longer."""
+
+
+REQUIRED = tuple(name for name in vars(Bench) if not name.startswith("_"))
+
+
+def complete(bench: object) -> None:
+    """Look whether a bench has all that none may leave out.
+
+    Raises:
+        TypeError: It lacks some; the text names them all.
+    """
+    lacks = [name for name in ("patience_s", *REQUIRED) if not hasattr(bench, name)]
+    if lacks:
+        of = f"{Bench.__module__}.Bench says what each promises"
+        raise TypeError(f"the bench {type(bench).__name__} has no {', '.join(lacks)}: {of}")

@@ -21,7 +21,7 @@ from rankcore.events import FINAL, Event, NodeChanged, NodeLost, ReplicaPlaced, 
 from rankcore.frozen import FrozenDict
 from rankcore.replica.messages import ReplicaChange
 from rankcore.spec import config_id_of
-from rankcore.testing.conformance.bench import Bench, Executor
+from rankcore.testing.conformance.bench import Bench, Executor, complete
 from rankcore.testing.conformance.running import NAME, NonconformityError, NotTriedError
 from rankcore.testing.conformance.system import SelfReport
 from rankcore.values import NodeId, ReplicaId, ReplicaRank
@@ -339,5 +339,7 @@ def check(case: ContractCase, bench: Bench) -> None:
     Raises:
         BrokenLineError: It is broken; the text says which line, what was expected, and what was seen.
         NotTriedError: The bench cannot do what it needs.
+        TypeError: It lacks what every bench has.
     """
+    complete(bench)
     case.play(Seat(bench, case.line))

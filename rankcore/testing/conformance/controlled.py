@@ -7,7 +7,7 @@ from rankcore.draft import Step
 from rankcore.events import DeleteRequested, Event, SpecChanged
 from rankcore.spec import DeploymentSpec
 from rankcore.state import DeploymentState
-from rankcore.testing.conformance.bench import Bench, Executor
+from rankcore.testing.conformance.bench import Bench, Executor, complete
 from rankcore.testing.conformance.system import SelfReport
 from rankcore.values import DeploymentStatus, NodeId, ReplicaId
 
@@ -23,6 +23,7 @@ class ControlledBench:
     """
 
     def __init__(self, bench: Bench) -> None:
+        complete(bench)
         self._bench = bench
         self.room: Callable[[NodeId], int] | None = getattr(bench, "room", None)
         if getattr(bench, "repeats", False):  # what is told of it once may be lost

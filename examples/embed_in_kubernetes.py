@@ -1,0 +1,430 @@
+"""Rollouts in a controller that has Kubernetes' API: pods with ranks. UNTESTED ON A CLUSTER.
+
+    pip install 'rankcore[kubernetes]'
+    python examples/embed_in_kubernetes.py
+
+It has run against `kubernetes_fake.py` alone, a few lines that answer as the API server does as far as this asks, and whose
+kubelet runs `entrypoint` in threads. What a real one does besides, such as how it ends the pods of a lost node, is not tried,
+and the conformance kit has not run on it. What carries over is where each line of the contract (docs/embedding.md) goes:
+
+fence                   the epoch in a ConfigMap, raised by a replace with its resourceVersion
+record                  in the same ConfigMap, replaced before the commands of a step are carried out
+an older controller     Each write to a pod names the resourceVersion that was read, and the pod says the newest epoch. A newer
+                        controller stamps all pods before it begins: the older one's write is a conflict, and then it sees why
+who comes up late       `entrypoint` reads the epoch when its pod is there, and ends if it is of an older one
+messages to a replica   annotations: the newest of a kind is enough, since (epoch, revision) orders them
+an end that is true     The kubelet says of each container that it has terminated. A pod that is only deleted, or a node that is
+                        silent, is no end; `grace_period_seconds=0` is never used, since it takes the kubelet's word away
+an end is never lost    A finalizer keeps the pod until its end was told, also while no controller is there
+routes                  a label, for the selector of a Service
+"""
+
+import json
+import math
+import queue
+import sys
+import threading
+import time
+from collections import deque
+
+import attrs
+from kubernetes import client, watch
+from kubernetes.client.exceptions import ApiException
+
+from executors import Driver
+from executors.engine.deployments import Deployed, Recovered
+from rankcore import DeploymentSpec, DeploymentStatus, codec
+from rankcore.commands import AnnounceWorldSize, KillReplica, PublishRoutes, QueryReplica, StartReplica, StopReplica, WakeAt
+from rankcore.events import (
+    ClockAdvanced,
+    Event,
+    ReplicaDied,
+    ReplicaMissing,
+    ReplicaPlaced,
+    ReplicaStartFailed,
+    ReplicaStopped,
+    SpecChanged,
+)
+from rankcore.replica.messages import Message, receive, started, user_code_ended
+from rankcore.replica.replica import Drain, End, Refused, RunUserCode
+
+NAMESPACE, CONTAINER = "default", "replica"
+OURS = "rankcore.example/"
+FINALIZER = OURS + "end-was-told"
+CONFLICT, GONE, NOT_FOUND = 409, 410, 404
+SAID_MAX = 8
+
+
+class ReplacedError(Exception):
+    """A newer controller has begun."""
+
+
+def pod_name(replica_id: str) -> str:
+    """A name that Kubernetes takes."""
+    return replica_id.replace("#", "-")
+
+
+def notes_of(pod: client.V1Pod) -> dict[str, str]:
+    """What was written on a pod, by us."""
+    return {key.removeprefix(OURS): text for key, text in (pod.metadata.annotations or {}).items() if key.startswith(OURS)}
+
+
+# -- in the container
+
+
+def entrypoint(api: client.CoreV1Api, name: str, terminate: threading.Event) -> str:
+    """A replica. Returns what went wrong in its start, for the termination message; "": nothing.
+
+    Args:
+        terminate: SIGTERM has come.
+    """
+    pod = api.read_namespaced_pod(name, NAMESPACE)
+    start = codec.from_json(notes_of(pod)["start"], StartReplica)
+    replica, heard, said = started(start, pod.spec.node_name), {}, []
+    if Record.read(api, start.replica_id.partition("#")[0]).epoch > start.epoch:
+        return ""
+    while True:
+        notes, reactions = notes_of(api.read_namespaced_pod(name, NAMESPACE)), []
+        for kind in ("world-size", "change", "query"):
+            if kind in notes and notes[kind] != heard.get(kind):
+                heard[kind] = notes[kind]
+                replica, more = receive(replica, codec.from_json(notes[kind], Message), time.time())
+                reactions += more
+        if terminate.is_set():
+            replica, more = receive(replica, StopReplica(start.replica_id, 1.0, replica.epoch), time.time())
+            reactions += more
+        while reactions:
+            match reactions.pop(0):
+                case RunUserCode():  # load the model, or tell it what has changed
+                    replica, more = user_code_ended(replica, time.time(), None)
+                    reactions += more
+                case Drain() | End():
+                    return ""
+                case ReplicaStartFailed(reason=reason):
+                    return reason
+                case Refused():
+                    pass
+                case event:
+                    said = [*said, [len(said) and said[-1][0] + 1, codec.to_plain(event)]][-SAID_MAX:]
+        if notes.get("said", "[]") != json.dumps(said):
+            api.patch_namespaced_pod(name, NAMESPACE, {"metadata": {"annotations": {OURS + "said": json.dumps(said)}}})
+        terminate.wait(0.02)  # a watch would do
+
+
+# -- the controller
+
+
+class Record:
+    """A ConfigMap: the epoch, and what outlives a controller. The driver's journal: written before commands are carried out."""
+
+    def __init__(self, api: client.CoreV1Api, found: client.V1ConfigMap) -> None:
+        self._api, self._found = api, found
+
+    @classmethod
+    def read(cls, api: client.CoreV1Api, deployment: str) -> "Record":
+        """As it is now; made where there is none."""
+        try:
+            return cls(api, api.read_namespaced_config_map(deployment, NAMESPACE))
+        except ApiException as error:
+            if error.status != NOT_FOUND:
+                raise
+        made = client.V1ConfigMap(metadata=client.V1ObjectMeta(name=deployment), data={"epoch": "0"})
+        return cls(api, api.create_namespaced_config_map(NAMESPACE, made))
+
+    @property
+    def epoch(self) -> int:
+        """Of the newest controller; 0: there was none."""
+        return int(self._found.data["epoch"])
+
+    @property
+    def last(self) -> Recovered | None:
+        """What the controllers before have left."""
+        text = self._found.data.get("record")
+        return codec.from_json(text, Recovered) if text else None
+
+    def begin(self, _how: object, first) -> None:
+        """A controller begins."""
+        self.append(None, first)
+
+    def append(self, _event: object, result) -> None:
+        """A step is about to be taken."""
+        text = codec.to_json(Recovered.of(result.state))
+        if text != self._found.data.get("record"):
+            self.write(record=text)
+
+    def write(self, **data: str) -> None:
+        """Compare and set.
+
+        Raises:
+            ReplacedError: Somebody else has written meanwhile.
+        """
+        self._found.data = {**self._found.data, **data}
+        try:
+            self._found = self._api.replace_namespaced_config_map(self._found.metadata.name, NAMESPACE, self._found)
+        except ApiException as error:
+            if error.status == CONFLICT:
+                raise ReplacedError(f"epoch {self.epoch} has been replaced") from error
+            raise
+
+
+class PodExecutor:
+    """Pods, by two threads: one does what is told, one watches. What fails is left to the core, which says it again."""
+
+    def __init__(self, api: client.CoreV1Api, deployment: str, epoch: int) -> None:
+        self._api, self._deployment, self._epoch = api, deployment, epoch
+        self.woken, self._news, self._todo = threading.Event(), deque(), queue.SimpleQueue()
+        self._world_size: AnnounceWorldSize | None = None
+        self._alarm: WakeAt | None = None
+        self._told: dict[str, set[object]] = {}  # of each pod
+        self._closed = False
+        for pod in self._list().items:  # nothing that an older controller has read can be written from here on
+            self._write(pod.metadata.name, {})
+        for work in (self._carry_out_all, self._watch):
+            threading.Thread(target=work, daemon=True).start()
+
+    def survivors(self) -> list[str]:
+        """All whose end was not told."""
+        return [codec.from_json(notes_of(pod)["start"], StartReplica).replica_id for pod in self._list().items]
+
+    def close(self) -> None:
+        """End the controller; pods live on."""
+        self._closed = True
+
+    def execute(self, command) -> None:
+        """Begin to carry out a command."""
+        self._todo.put(command)
+
+    def poll(self) -> Event | None:
+        """What has happened. Whose end was told before this call is in the record by now: its pod may go."""
+        while self._news:
+            event = self._news.popleft()
+            if not isinstance(event, str):
+                return event
+            self._todo.put(event)
+        return None
+
+    # -- what is told
+
+    def _tell(self, event: Event, *and_then: str) -> None:
+        self._news.extend((event, *and_then))
+        self.woken.set()
+
+    def _watch(self) -> None:
+        while not self._closed:
+            try:
+                pods = self._list()
+                for pod in pods.items:
+                    self._see(pod)
+                version, of = pods.metadata.resource_version, f"app={self._deployment}"
+                stream = watch.Watch().stream(
+                    self._api.list_namespaced_pod, NAMESPACE, label_selector=of, resource_version=version, timeout_seconds=5
+                )
+                for event in stream:
+                    if event["type"] != "DELETED":  # by then its end was told
+                        self._see(event["object"])
+            except ApiException as error:
+                if error.status != GONE:  # else what came in between is in the next list
+                    time.sleep(0.1)
+
+    def _list(self) -> client.V1PodList:
+        return self._api.list_namespaced_pod(NAMESPACE, label_selector=f"app={self._deployment}")
+
+    def _see(self, pod: client.V1Pod) -> None:
+        notes, now = notes_of(pod), time.time()
+        name, replica_id = pod.metadata.name, codec.from_json(notes["start"], StartReplica).replica_id
+        told = self._told.setdefault(name, set())
+        if pod.spec.node_name and "placed" not in told:
+            told.add("placed")
+            self._tell(ReplicaPlaced(replica_id=replica_id, node_id=pod.spec.node_name, at=now))
+        for number, plain in json.loads(notes.get("said", "[]")):
+            if number not in told:
+                told.add(number)
+                self._tell(attrs.evolve(codec.from_plain(plain, Event), at=now))  # on the controller's clock
+        ends = [each.state.terminated for each in (pod.status and pod.status.container_statuses) or []]
+        if not ends or not all(ends) or "end" in told:
+            return
+        told.add("end")
+        if ends[0].message:
+            end = ReplicaStartFailed(replica_id=replica_id, reason=ends[0].message, at=now)
+        elif pod.metadata.deletion_timestamp is not None:
+            end = ReplicaStopped(replica_id=replica_id, at=now)
+        else:
+            end = ReplicaDied(replica_id=replica_id, reason=f"exit code {ends[0].exit_code}", at=now)
+        self._tell(end, name)
+
+    # -- what is done
+
+    def _carry_out_all(self) -> None:
+        while not self._closed:
+            command = self._todo.get()
+            try:
+                self._carry_out(command)
+            except (ApiException, ReplacedError) as error:
+                print(f"epoch {self._epoch}, {type(command).__name__}: {type(error).__name__} {error}"[:120], file=sys.stderr)
+
+    def _carry_out(self, command) -> None:
+        match command:
+            case str():  # its end was told
+                self._api.patch_namespaced_pod(command, NAMESPACE, {"metadata": {"finalizers": None}})
+                self._delete(command, 1)
+            case StartReplica():
+                self._start(command)
+            case AnnounceWorldSize():
+                self._world_size = command
+                for pod in self._list().items:
+                    self._write(pod.metadata.name, {"world-size": command})
+            case WakeAt():
+                self._alarm = command
+                timer = threading.Timer(max(0.0, command.at - time.time()), self._ring, [command])
+                timer.daemon = True
+                timer.start()
+            case PublishRoutes():
+                for replica_id, serving in [(each, "yes") for each in command.added] + [
+                    (each, "no") for each in command.removed
+                ]:
+                    self._write(pod_name(replica_id), {}, serving=serving)
+            case QueryReplica(replica_id=replica_id):
+                if not self._write(pod_name(replica_id), {"query": command}):
+                    self._tell(ReplicaMissing(replica_id=replica_id, at=time.time()))
+            case StopReplica(replica_id=replica_id, timeout_s=timeout_s):
+                if not self._delete(pod_name(replica_id), max(1, math.ceil(timeout_s))):
+                    self._tell(ReplicaStopped(replica_id=replica_id, at=time.time()))
+            case KillReplica(replica_id=replica_id):
+                if not self._delete(pod_name(replica_id), 1):
+                    self._tell(ReplicaStopped(replica_id=replica_id, at=time.time()))
+            case change:
+                self._write(pod_name(change.replica_id), {"change": change})
+
+    def _start(self, start: StartReplica) -> None:
+        notes = {"start": codec.to_json(start), "epoch": str(self._epoch)}
+        if self._world_size is not None:
+            notes["world-size"] = codec.to_json(self._world_size)
+        metadata = client.V1ObjectMeta(
+            name=pod_name(start.replica_id),
+            labels={"app": self._deployment, "serving": "no", "version": start.version},
+            annotations={OURS + kind: text for kind, text in notes.items()},
+            finalizers=[FINALIZER],
+        )
+        containers = [client.V1Container(name=CONTAINER, image=f"{self._deployment}:{start.version}")]
+        spec = client.V1PodSpec(containers=containers, restart_policy="Never", node_name=start.node_id)
+        try:
+            self._api.create_namespaced_pod(NAMESPACE, client.V1Pod(metadata=metadata, spec=spec))
+        except ApiException as error:
+            if error.status != CONFLICT:
+                raise
+            self._told.pop(metadata.name, None)  # it is there: what became of it is told once more
+            self._see(self._api.read_namespaced_pod(metadata.name, NAMESPACE))
+
+    def _write(self, name: str, notes: dict[str, object], **labels: str) -> bool:
+        texts = {"epoch": str(self._epoch)} | {kind: codec.to_json(command) for kind, command in notes.items()}
+        metadata = {"annotations": {OURS + kind: text for kind, text in texts.items()}, "labels": labels}
+
+        def patch(version: str) -> None:
+            self._api.patch_namespaced_pod(name, NAMESPACE, {"metadata": {**metadata, "resourceVersion": version}})
+
+        return self._behind_the_fence(name, patch)
+
+    def _delete(self, name: str, grace_s: int) -> bool:
+        def delete(version: str) -> None:
+            options = client.V1DeleteOptions(preconditions=client.V1Preconditions(resource_version=version))
+            self._api.delete_namespaced_pod(name, NAMESPACE, grace_period_seconds=grace_s, body=options)
+
+        return self._behind_the_fence(name, delete)
+
+    def _behind_the_fence(self, name: str, act) -> bool:
+        """Whether there is such a pod, and it was done.
+
+        Raises:
+            ReplacedError: A newer controller has stamped it.
+        """
+        while True:
+            try:
+                pod = self._api.read_namespaced_pod(name, NAMESPACE)
+                if int(notes_of(pod)["epoch"]) > self._epoch:
+                    raise ReplacedError(f"{name} is of epoch {notes_of(pod)['epoch']}")
+                act(pod.metadata.resource_version)
+            except ApiException as error:
+                if error.status == NOT_FOUND:
+                    return False
+                if error.status != CONFLICT:
+                    raise
+            else:
+                return True
+
+    def _ring(self, alarm: WakeAt) -> None:
+        if alarm is self._alarm:
+            self._tell(ClockAdvanced(at=time.time()))
+
+
+class Controller:
+    """One life of the controller of a deployment: `begin`, then `run_until` in a thread of its own."""
+
+    def __init__(self, api: client.CoreV1Api, wanted: DeploymentSpec) -> None:
+        record = Record.read(api, wanted.name)
+        epoch, last = record.epoch + 1, record.last
+        record.write(epoch=str(epoch))  # the fence, and only then who is there
+        self.executor = PodExecutor(api, wanted.name, epoch)
+        how = Deployed(spec=wanted, at=time.time(), epoch=epoch)
+        if last is not None:
+            how = attrs.evolve(last, replica_ids=tuple(self.executor.survivors()), at=time.time(), epoch=epoch)
+        self.driver = Driver.begin(self.executor, how, journal=record)
+        if last is not None and last.spec != wanted:
+            self.driver.post(SpecChanged(spec=wanted, at=time.time()))
+
+    def run_until(self, done) -> None:
+        """The loop."""
+        while True:
+            self.driver.deliver_all()
+            if done(self.driver.state):
+                return
+            self.executor.woken.wait()
+            self.executor.woken.clear()
+
+
+def healthy(state) -> bool:
+    """Whether it is, and each replica runs the version that is wanted."""
+    return state.status is DeploymentStatus.HEALTHY
+
+
+def main() -> None:
+    """One replica is killed; a controller hangs in an update, the next one ends it, and the first goes on too late."""
+    from kubernetes_fake import FakeCluster
+
+    with FakeCluster(entrypoint) as cluster:
+        api = client.CoreV1Api(client.ApiClient(client.Configuration(host=cluster.url)))
+
+        def show(what: str) -> None:
+            pods = []
+            while len(pods) != 3:  # the labels come after the news
+                pods = [pod for pod in api.list_namespaced_pod(NAMESPACE).items if pod.metadata.labels["serving"] == "yes"]
+            ranks = {json.loads(notes_of(pod)["change"])["rank"]["rank"]: pod.metadata for pod in pods}
+            print(
+                f"{what:32}",
+                "  ".join(f"{rank}: {ranks[rank].name} v{ranks[rank].labels['version']}" for rank in sorted(ranks)),
+            )
+
+        spec = DeploymentSpec(name="llm", target_replicas=3, max_unavailable=1, min_ready_s=0.0)
+        second_version = attrs.evolve(spec, version="2")
+        first = Controller(api, spec)
+        first.run_until(healthy)
+        show("three pods")
+        cluster.kill("llm-1.1")
+        first.run_until(lambda state: healthy(state) and "llm#1.1" not in state.replicas)
+        show("one is killed")
+        first.driver.post(SpecChanged(spec=second_version, at=time.time()))
+        first.run_until(lambda state: any(each.version == "2" for each in state.replicas.values()))
+        second = Controller(api, second_version)
+        cluster.compact()  # whoever watches has missed something: 410
+        first.executor.execute(KillReplica("llm#1.2", epoch=1))
+        second.run_until(lambda state: healthy(state) and all(each.version == "2" for each in state.replicas.values()))
+        show("updated by the next controller")
+        try:
+            first.driver.deliver(SpecChanged(spec=attrs.evolve(spec, target_replicas=1), at=time.time()))
+        except ReplacedError as error:
+            print("the first one goes on:          ", error)
+        first.executor.close()
+        second.executor.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""What docs/embedding.md begins with runs as it stands there, from an empty folder, and prints what the page says."""
+
+import re
+import runpy
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from rankcore.testing import conformance
+from rankcore.testing.conformance.running import NotTriedError
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "embedding.md").read_text(encoding="utf-8")
+FILES = dict(re.findall(r"^`(\w+\.py)`\n\n```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+PRINTED = {
+    name: (block or f"{line}\n")
+    for name, block, line in re.findall(
+        r"^`(\w+\.py)`\n\n```python\n(?:(?!^```$).)*?^```\n\nIt prints(?:\n\n```text\n(.*?)```| `(.*?)`\.)$",
+        PAGE,
+        re.MULTILINE | re.DOTALL,
+    )
+}
+PATIENCE_S = 120
+pytestmark = pytest.mark.no_cover
+
+
+def give_up(*_):
+    raise TimeoutError(f"a program of the page has not ended within {PATIENCE_S} s")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(PATIENCE_S)
+    yield tmp_path
+    signal.alarm(0)
+    for name in FILES:
+        sys.modules.pop(name.removesuffix(".py"), None)
+
+
+def test_every_file_of_the_page_is_tried_here():
+    assert list(FILES) == ["mine.py", "loop.py", "journal.py", "recover.py", "test_mine.py", "in_asyncio.py", "in_threads.py"]
+    assert set(PRINTED) == set(FILES) - {"mine.py", "test_mine.py"}
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_a_program_prints_what_the_page_says(name, folder, capsys):
+    runpy.run_path(str(folder / name), run_name="__main__")
+    assert capsys.readouterr().out == PRINTED[name]
+
+
+def test_a_controller_that_finds_a_journal_and_no_replica_starts_all_anew(folder, capsys):
+    for _ in range(2):
+        sys.modules.pop("loop", None)  # with the scheduler in it
+        runpy.run_path(str(folder / "recover.py"))
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "{0: 'llm#3.0', 1: 'llm#3.1', 2: 'llm#3.2'}",
+        "{0: 'llm#3.0', 1: 'llm#4.0', 2: 'llm#3.2'}",
+    ]
+
+
+def outcomes(bench, tries):
+    found = Counter()
+    for one in tries:
+        try:
+            one.play(bench())
+        except NotTriedError:
+            found["skipped"] += 1
+        except conformance.NonconformityError:
+            found["broken"] += 1
+        else:
+            found["passed"] += 1
+    return found
+
+
+def test_the_executor_of_the_page_conforms(folder):
+    bench = runpy.run_path(str(folder / "test_mine.py"))["Bench"]
+    found = outcomes(bench, conformance.tries(seeds=(1,)))
+    assert f"\n{found['passed']} passed, {found['skipped']} skipped\n" in PAGE
+    assert not found["broken"]
+
+
+def test_without_the_two_lines_that_the_page_names_it_does_not(folder):
+    lines = "        if command.epoch < self.scheduler.epoch:\n            return\n"
+    assert f"    def execute(self, command):\n{lines}" in FILES["mine.py"]
+    (folder / "mine.py").write_text(FILES["mine.py"].replace(lines, ""), encoding="utf-8")
+    bench = runpy.run_path(str(folder / "test_mine.py"))["Bench"]
+    fences = [one for one in conformance.tries(seeds=()) if "fence" in one.name]
+    assert outcomes(bench, fences)["broken"] > 2
