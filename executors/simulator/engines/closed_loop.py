@@ -12,7 +12,8 @@ from typing import Any
 
 import attrs
 
-from executors.simulator.engines.batching import EngineBatch, EngineSequence
+from executors.simulator.engines.batching import EngineBatch
+from executors.simulator.engines.decoders import EngineSequence
 from executors.simulator.engines.gaps import TokenGaps
 from executors.simulator.engines.spec import Engine
 

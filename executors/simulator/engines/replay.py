@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import attrs
 
-from executors.simulator.engines.batching import EngineBatch, EngineSequence
+from executors.simulator.engines.batching import EngineBatch
+from executors.simulator.engines.decoders import EngineSequence
 from executors.simulator.engines.spec import Engine
 
 
@@ -137,7 +138,6 @@ class _Replica:
                 batch.stretch(hang.for_ps)
         assert batch.ends_ps is not None, "a flight is under way"
         if batch.ends_ps > crash_ps:
-            batch.lose(crash_ps)
             self._crash(crash_ps)
             return False
         self.now_ps = batch.ends_ps
@@ -146,6 +146,7 @@ class _Replica:
         return True
 
     def _crash(self, crash_ps: int) -> None:
+        self.batch.lose(crash_ps)
         self._take(crash_ps)
         for sequence in tuple(self.there.values()):
             self._end(sequence, "lost", crash_ps)

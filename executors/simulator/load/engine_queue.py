@@ -20,7 +20,8 @@ from collections.abc import Mapping
 import attrs
 
 from executors.simulator.clock import EventLoop
-from executors.simulator.engines.batching import EngineBatch, EngineSequence
+from executors.simulator.engines.batching import EngineBatch
+from executors.simulator.engines.decoders import EngineSequence
 from executors.simulator.engines.gaps import TokenGaps
 from executors.simulator.engines.spec import PS_PER_S, Engine
 from executors.simulator.load.arrivals import Arrivals
@@ -238,11 +239,13 @@ class EngineQueue(RequestQueue):
 
     def _fly(self, replica: _Replica) -> None:
         """Begin a flight, if there is anything to do."""
-        replica.begins = False
         if replica.server.gone or replica.hangs_since_ps is not None:
+            replica.begins = False
             return
+        replica.begins = True  # those that are handed over now are in this flight
         for sequence in replica.batch.drop():
             self._leave(replica, sequence)
+        replica.begins = False
         if replica.batch.begin(replica.ready_ps):
             self._schedule(replica)
 
@@ -267,10 +270,9 @@ class EngineQueue(RequestQueue):
         for sequence in batch.end():
             self._leave(replica, sequence)
         replica.begins, replica.ready_ps = False, batch.now_ps
-        next_at = self._loop.next_at
-        if next_at is None or next_at > self._loop.now:
+        if self._loop.is_done_for_now:
             self._fly(replica)
-        elif batch.running or batch.waiting:
+        elif batch.has_work:
             self._ask(replica)
 
     def _leave(self, replica: _Replica, sequence: EngineSequence) -> None:
