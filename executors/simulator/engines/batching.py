@@ -61,6 +61,7 @@ class EngineBatch:
     Attributes:
         now_ps: When the present flight began, or the last one ended.
         ends_ps: When the present flight ends; None: there is none.
+        leaving: Those who go once no flight is under way.
         heeds_arrivals: Whether the present flight is to be cut when a request arrives, which might be admitted.
     """
 
@@ -71,7 +72,9 @@ class EngineBatch:
         self.now_ps = 0
         self.ends_ps: int | None = None
         self.heeds_arrivals = False
-        self._of = engine.step_time.of
+        self._of, self._kv_ps = engine.step_time.of, engine.step_time.kv_ps
+        self._base_ps: dict[int, int] = {}
+        """By sequences that decode: of an iteration with nothing else."""
         self._blocks = self._free = engine.blocks
         self._reserves = engine.kv_policy == "reserve"
         self._running: dict[EngineSequence, None] = {}
@@ -80,10 +83,11 @@ class EngineBatch:
         self._partial: EngineSequence | None = None
         """Who is in the middle of its prompt."""
         self._admitted = 0
-        self._leaving: list[EngineSequence] = []
+        self.leaving: list[EngineSequence] = []
         self._steps = 0
         """Of the present flight, all of which only decode; 0: there are prompts in its iteration."""
-        self._first_ps = self._growth_ps = 0
+        self._first_ps = self._growth_ps = self._took_ps = 0
+        """Of the present flight: its first iteration, how much longer each next one is, and all of it."""
         self._planned: list[EngineSequence] = []
         """With prompts in the iteration under way."""
         self._decodes = False
@@ -102,7 +106,7 @@ class EngineBatch:
 
     def leave(self, sequence: EngineSequence) -> None:
         """Nobody waits for it any more: it is gone once the present flight has ended."""
-        self._leaving.append(sequence)
+        self.leaving.append(sequence)
 
     def begin(self, now_ps: int) -> bool:
         """Begin a flight, now that none is under way; False: there is nothing to do."""
@@ -117,7 +121,10 @@ class EngineBatch:
         """Let the present flight end with the iteration that is under way at a time; one that ends just then is."""
         if self._steps > 1:
             whole = _steps_within(at_ps - self.now_ps - 1, self._first_ps, self._growth_ps)
-            self._leap_for(min(self._steps, whole + 1))
+            if whole + 1 < self._steps:
+                self._steps = whole + 1
+                self._took_ps = self._time_of(whole + 1)
+                self.ends_ps = self.now_ps + self._took_ps
 
     def stretch(self, for_ps: int) -> None:
         """The iteration that is under way, to which the flight was cut, takes so much longer."""
@@ -127,20 +134,14 @@ class EngineBatch:
     def end(self) -> list[EngineSequence]:
         """The present flight has come to its end: who is done now, and who left."""
         assert self.ends_ps is not None, "only a flight can end"
-        if self._steps:
-            self._land(self._steps, self.ends_ps)
-            done = self._finished()
-        else:
-            done = self._landed(self.ends_ps)
+        done = self._land(self._steps, self.ends_ps) if self._steps else self._landed(self.ends_ps)
         self.now_ps, self.ends_ps = self.ends_ps, None
-        return [*done, *self.drop()] if self._leaving else done
+        return [*done, *self.drop()] if self.leaving else done
 
     def drop(self) -> list[EngineSequence]:
         """Those go that were to leave, now that no flight is under way; returns them."""
-        if not self._leaving:
-            return []
-        gone = [sequence for sequence in self._leaving if not sequence.is_over]
-        self._leaving = []
+        gone = [sequence for sequence in self.leaving if not sequence.is_over]
+        self.leaving = []
         for sequence in gone:
             if sequence.order == NOT:
                 self.waiting.remove(sequence)
@@ -154,11 +155,12 @@ class EngineBatch:
         """The replica is gone, with an iteration that has not ended by then; all that it had is up to date now."""
         if self.ends_ps is not None and self._steps:
             steps = min(self._steps - 1, _steps_within(at_ps - self.now_ps, self._first_ps, self._growth_ps))
-            ended_ps = self.now_ps + self._time_of(steps)
+            self._took_ps = self._time_of(steps)
+            ended_ps = self.now_ps + self._took_ps
             if steps:
                 self._land(steps, ended_ps)
             if ended_ps < at_ps:
-                self._peak(self._free - self._decoders.growth(1))
+                self.work.kv_peak = max(self.work.kv_peak, self._blocks - self._free + self._decoders.growth(1))
         for one in self._running:
             self._stop(one)
 
@@ -176,12 +178,6 @@ class EngineBatch:
         self._free += one.held
         one.held = 0
         one.order = NOT
-
-    def _finished(self) -> list[EngineSequence]:
-        done = self._decoders.finished()
-        for one in done:
-            self._over(one)
-        return done
 
     # -- a leap
 
@@ -205,37 +201,33 @@ class EngineBatch:
         return True
 
     def _decode_for(self, steps: int) -> None:
-        b = self._decoders.count
-        self._first_ps = self._of(b, self._decoders.context, 0, 0)
-        self._growth_ps = self.engine.step_time.kv_ps * b
-        self._leap_for(steps)
-
-    def _leap_for(self, steps: int) -> None:
+        b, first_ps = self._decoders.count, self._base_ps.get(self._decoders.count)
+        if first_ps is None:
+            first_ps = self._base_ps[b] = self._of(b, 0, 0, 0)
+        self._first_ps = first_ps + self._kv_ps * self._decoders.context
+        self._growth_ps = growth_ps = self._kv_ps * b
         self._steps = steps
-        self.ends_ps = self.now_ps + self._time_of(steps)
+        self._took_ps = steps * self._first_ps + growth_ps * (steps * (steps - 1) // 2)
+        self.ends_ps = self.now_ps + self._took_ps
 
     def _time_of(self, steps: int) -> int:
         return steps * self._first_ps + self._growth_ps * (steps * (steps - 1) // 2)
 
-    def _land(self, steps: int, ended_ps: int) -> None:
+    def _land(self, steps: int, ended_ps: int) -> list[EngineSequence]:
         """So many iterations of the leap have ended, the last one at a time: later than usual by what stretched it."""
-        decoders, took_ps = self._decoders, self._time_of(steps)
-        late_ps = ended_ps - self.now_ps - took_ps
-        self.work.gaps.after_leap(decoders.since, self.now_ps, self._first_ps, self._growth_ps, steps, late_ps)
+        decoders, work = self._decoders, self.work
+        late_ps = ended_ps - self.now_ps - self._took_ps
+        work.gaps.after_leap(decoders.since, self.now_ps, self._first_ps, self._growth_ps, steps, late_ps)
         self._free -= decoders.growth(steps)
-        decoders.advance(steps, ended_ps)
-        self._peak(self._free)
-        self._count(decoders.count, steps, took_ps)
-
-    def _count(self, decoding: int, steps: int, took_ps: int) -> None:
-        work = self.work
         work.iterations += steps
-        work.busy_ps += took_ps
-        work.decoded += decoding * steps
-
-    def _peak(self, free: int) -> None:
-        if self._blocks - free > self.work.kv_peak:
-            self.work.kv_peak = self._blocks - free
+        work.busy_ps += self._took_ps
+        work.decoded += decoders.count * steps
+        if self._blocks - self._free > work.kv_peak:
+            work.kv_peak = self._blocks - self._free
+        done = decoders.advance(steps, ended_ps)
+        for one in done:
+            self._over(one)
+        return done
 
     # -- an iteration
 
@@ -253,8 +245,13 @@ class EngineBatch:
             evicted, growth = self._make_room()
             self._free -= growth
             left -= decoders.count
-            if self._partial is not None:
-                left -= self._go_on(self._partial, left)
+            one = self._partial
+            if one is not None:
+                blocks = self._more(one, left)
+                one.held += blocks
+                self._free -= blocks
+                left -= one.step
+                planned.append(one)
             if self.waiting and engine.chunked_prefill and not evicted:
                 self._admit(left)
         if not planned:
@@ -262,7 +259,8 @@ class EngineBatch:
             self._decode_for(1)
             return
         self._steps = 0
-        self._peak(self._free)
+        if self._blocks - self._free > self.work.kv_peak:
+            self.work.kv_peak = self._blocks - self._free
         prompts = pairs = 0
         for one in planned:
             step = one.step
@@ -271,19 +269,23 @@ class EngineBatch:
             if one.begun_ps is None:
                 one.begun_ps = self.now_ps
         decoding, context = (decoders.count, decoders.context) if self._decodes else (0, 0)
-        self._first_ps = self._of(decoding, context, prompts, pairs)
-        self.ends_ps = self.now_ps + self._first_ps
+        self._took_ps = self._of(decoding, context, prompts, pairs)
+        self.ends_ps = self.now_ps + self._took_ps
 
     def _landed(self, ended_ps: int) -> list[EngineSequence]:
         """The iteration has ended; says who is done."""
-        decoders, gaps = self._decoders, self.work.gaps
+        decoders, work, gaps = self._decoders, self.work, self.work.gaps
         done: list[EngineSequence] = []
-        self._count(decoders.count if self._decodes else 0, 1, self._first_ps)
-        if self._decodes and decoders.count:
+        decoding = decoders.count if self._decodes else 0
+        work.iterations += 1
+        work.busy_ps += self._took_ps
+        work.decoded += decoding
+        if decoding:
             for last_ps, count in decoders.since:
                 gaps.add(ended_ps - last_ps, count)
-            decoders.advance(1, ended_ps)
-            done = self._finished()
+            done = decoders.advance(1, ended_ps)
+            for one in done:
+                self._over(one)
         for one in self._planned:
             one.computed += one.step
             left = one.prompt + one.tokens - one.computed
@@ -312,9 +314,10 @@ class EngineBatch:
         decoders, evicted = self._decoders, False
         while True:
             growth, one = decoders.growth(1), self._partial
-            needed = growth
-            if one is not None:
-                needed += self._more(one, self.engine.max_num_batched_tokens - decoders.count)[1]
+            if one is None:
+                needed = growth
+            else:
+                needed = growth + self._more(one, self.engine.max_num_batched_tokens - decoders.count)
             if needed <= self._free:
                 return evicted, growth
             last, _ = self._running.popitem()
@@ -322,17 +325,11 @@ class EngineBatch:
             self._evict(last)
             evicted = True
 
-    def _more(self, one: EngineSequence, left: int) -> tuple[int, int]:
-        """Tokens of its prompt that an iteration computes, and the blocks that they take."""
-        step = min(one.prompt + one.tokens - one.computed, left)
-        return step, max(self.engine.blocks_of(one.computed + step) - one.held, 0)
-
-    def _go_on(self, one: EngineSequence, left: int) -> int:
-        one.step, blocks = self._more(one, left)
-        one.held += blocks
-        self._free -= blocks
-        self._planned.append(one)
-        return one.step
+    def _more(self, one: EngineSequence, left: int) -> int:
+        """Blocks that the tokens of its prompt take which this iteration computes."""
+        step = one.prompt + one.tokens - one.computed
+        one.step = step = step if step < left else left
+        return max(self.engine.blocks_of(one.computed + step) - one.held, 0)
 
     def _evict(self, one: EngineSequence) -> None:
         self._free += one.held

@@ -107,17 +107,14 @@ class Decoders:
             one.held = -(-one.computed // self._block_size)
             _take(self._phases, (one.computed - self._step) % self._block_size)
 
-    def advance(self, steps: int, ended_ps: int) -> None:
-        """Each has so many tokens more, the last one since a time."""
-        self._step += steps
+    def advance(self, steps: int, ended_ps: int) -> list[EngineSequence]:
+        """Each has so many tokens more, the last one since a time; who has all of them now, by admission, has parted."""
+        self._step = step = self._step + steps
         self.context += steps * self.count
         self.newest_ps = ended_ps
         if self.stale:
             self.stale = {}
-
-    def finished(self) -> list[EngineSequence]:
-        """Who has all tokens now, by admission; they have parted."""
-        ends, step, found = self._ends, self._step, list[EngineSequence]()
+        ends, found = self._ends, list[EngineSequence]()
         while ends and ends[0][0] <= step:
             _, order, one = heappop(ends)
             if one.order == order and one.joined != NOT:

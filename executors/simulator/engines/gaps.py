@@ -43,6 +43,9 @@ class TokenGaps:
         self, since: Sequence[tuple[int, int]], begun_ps: int, first_ps: int, growth_ps: int, steps: int, late_ps: int = 0
     ) -> None:
         """The gaps of a leap, for so many sequences with their newest tokens of these times; its last iteration ends late."""
+        if len(since) == 1 and since[0][0] == begun_ps and not late_ps:
+            self._add_series(first_ps, growth_ps, 0, steps, since[0][1])
+            return
         begin, on_time, count = 0, 0, 0
         first_late_ps = late_ps if steps == 1 else 0
         for last_ps, each in since:
@@ -68,7 +71,7 @@ class TokenGaps:
         while begin < end:
             number = class_of(first_ps + growth_ps * begin)
             until = end
-            if class_of(first_ps + growth_ps * (end - 1)) != number:
+            if growth_ps and end - begin > 1 and class_of(first_ps + growth_ps * (end - 1)) != number:
                 until = min(end - 1, max(begin + 1, int((math.exp((number + 1) * WIDTH) - first_ps) / growth_ps)))
                 while class_of(first_ps + growth_ps * (until - 1)) != number:  # exp and log need not agree to the last bit
                     until -= 1

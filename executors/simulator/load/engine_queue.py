@@ -242,11 +242,12 @@ class EngineQueue(RequestQueue):
         if replica.server.gone or replica.hangs_since_ps is not None:
             replica.begins = False
             return
+        batch = replica.batch
         replica.begins = True  # those that are handed over now are in this flight
-        for sequence in replica.batch.drop():
+        for sequence in batch.drop() if batch.leaving else ():
             self._leave(replica, sequence)
         replica.begins = False
-        if replica.batch.begin(replica.ready_ps):
+        if batch.begin(replica.ready_ps):
             self._schedule(replica)
 
     def _cut(self, replica: _Replica) -> None:
@@ -266,10 +267,13 @@ class EngineQueue(RequestQueue):
         if number != replica.number or replica.server.gone:
             return
         batch = replica.batch
-        replica.begins = True  # those that are handed over now ask for nothing: the next flight begins below
-        for sequence in batch.end():
-            self._leave(replica, sequence)
-        replica.begins, replica.ready_ps = False, batch.now_ps
+        left = batch.end()
+        if left:
+            replica.begins = True  # those that are handed over now ask for nothing: the next flight begins below
+            for sequence in left:
+                self._leave(replica, sequence)
+            replica.begins = False
+        replica.ready_ps = batch.now_ps
         if self._loop.is_done_for_now:
             self._fly(replica)
         elif batch.has_work:
