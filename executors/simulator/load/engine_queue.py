@@ -40,6 +40,7 @@ class EngineCounts:
     Attributes:
         ttft_s, tpot_s: Of the done ones, in the order in which they ended: from arrival to the first token, and for each
             further token, where there is one.
+        delays_s: Likewise from arrival to the first iteration.
         good: How many of them met what a request is to meet.
         too_long: Turned away, as no replica could hold them.
         output_tokens: Of those that are done.
@@ -49,6 +50,7 @@ class EngineCounts:
 
     ttft_s: "array[float]" = attrs.Factory(lambda: array("d"))
     tpot_s: "array[float]" = attrs.Factory(lambda: array("d"))
+    delays_s: "array[float]" = attrs.Factory(lambda: array("d"))
     good: int = 0
     too_long: int = 0
     output_tokens: int = 0
@@ -291,7 +293,10 @@ class EngineQueue(RequestQueue):
         """What a request felt that is done."""
         told = self.told
         assert sequence.first_ps is not None, "a request that is done has a token"
-        ttft_s = sequence.first_ps / PS_PER_S - self.arrivals.at_s[sequence.key]
+        assert sequence.begun_ps is not None, "likewise"
+        arrived_at = self.arrivals.at_s[sequence.key]
+        ttft_s = sequence.first_ps / PS_PER_S - arrived_at
+        told.delays_s.append(max(sequence.begun_ps / PS_PER_S - arrived_at, 0.0))
         more = sequence.output - 1
         tpot_s = (sequence.last_ps - sequence.first_ps) / PS_PER_S / more if more else None
         told.ttft_s.append(ttft_s)

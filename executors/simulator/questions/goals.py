@@ -56,10 +56,20 @@ class Figure:
             value = found[f"{self.keys[0]}.{before}"]
             never = (found["requests.done"] or 0.0) < PERCENTILES[before] * arrived
             return (math.inf if arrived else 0.0) if never or value is None else value
+        if self.keys == ATTAINMENT and not arrived:
+            return 1.0  # nobody was disappointed
         total = math.fsum(found[key] or 0.0 for key in self.keys)
         return total if before != SHARE else total / arrived if arrived else 0.0
 
+    @property
+    def needs_engine(self) -> bool:
+        """Whether only deployments with an engine have it."""
+        return self.keys[0].startswith(ENGINE)
 
+
+ENGINE = "engine."
+ATTAINMENT = ("engine.attainment",)
+OF_ENGINES = ("attainment", "goodput_rps", "output_tokens_per_s", "preemptions", "kv_peak", "utilisation", "too_long")
 _NOT_DONE = tuple(f"requests.{name}" for name in ("failed", "lost", "expired", "unfinished"))
 FIGURES = {
     figure.name: figure
@@ -77,6 +87,8 @@ FIGURES = {
             Figure(name, FigureKind.AMOUNT, (name,), "s")
             for name in ("longest_gap_s", "incomplete_s", "below_floor_s", "unserved_rank_s", "rank_gap_s", "update_s")
         ),
+        *(Figure(f"{name}_s", FigureKind.TIMES, (f"{ENGINE}{name}_of_all_s",), "s") for name in ("ttft", "tpot")),
+        *(Figure(name, FigureKind.AMOUNT, (f"{ENGINE}{name}",)) for name in OF_ENGINES),
         *(Figure(name, FigureKind.AMOUNT, (name,)) for name in ("ranks_moved", "reconfigures", "replica_starts", "healthy")),
     )
 }
@@ -112,7 +124,10 @@ class Reading:
     def values(self, outcome: CellOutcome) -> list[float]:
         """Of each deployment that it is of."""
         names = outcome.figures if self.deployment is None else (self.deployment,)
-        return [self.figure.of(self.before, outcome.figures[name]) for name in names]
+        found = [outcome.figures[name] for name in names]
+        if self.figure.needs_engine:
+            found = [each for each in found if f"{ENGINE}utilisation" in each]
+        return [self.figure.of(self.before, each) for each in found]
 
 
 @attrs.frozen
@@ -328,8 +343,17 @@ def parse_aim(minimize: str | None, maximize: str | None, gpu_price: float | Non
     return Aim(name=str(reading), unit=reading.figure.unit, reading=reading, grows=reading.figure.grows)
 
 
-def check_names(readings: Mapping[str, Reading], names: Sequence[str]) -> None:
-    """Raise `ScenarioError` if one is of a deployment that there is not; by the option that it stands in."""
+def check_names(readings: Mapping[str, Reading], names: Sequence[str], engined: Sequence[str]) -> None:
+    """Raise `ScenarioError` if one is of a deployment that there is not; by the option that it stands in.
+
+    Args:
+        readings: By the option.
+        names: Of all deployments.
+        engined: Of those with an engine.
+    """
     for option, reading in readings.items():
+        if reading.figure.needs_engine and (reading.deployment or next(iter(engined), None)) not in engined:
+            has = f"of {', '.join(engined)}" if engined else "for a deployment with an engine"
+            raise ScenarioError(f"{option}: expected {reading.figure.name} {has}, found {str(reading)!r}")
         if reading.deployment is not None and reading.deployment not in names:
             raise ScenarioError(f"{option}: expected a deployment: {', '.join(names)}, found {reading.deployment!r}")

@@ -135,11 +135,13 @@ class GoalQuestion:
         for variation in self.variations:  # each value once, and not each combination, of which there may be many
             for setting in variation:
                 attrs.evolve(self.source, settings=(*self.source.settings, setting)).check()
+        scenario = self.source_of(0).scenario()
+        engined = [each.spec.name for each in scenario.deployments if each.engine is not None]
         named = {"--slo": [goal.reading for goal in self.goals]}
         named["--minimize"] = [self.aim.reading] if self.aim.reading is not None else []
         for option, readings in named.items():
             for reading in readings:
-                check_names({option: reading}, names_of(self.source_of(0), self.seed))
+                check_names({option: reading}, names_of(self.source_of(0), self.seed), engined)
         for goal in self.goals:
             if goal.share is not None and share_bounds(self.runs_max, self.runs_max, self.error)[0] < goal.share:
                 needed = math.ceil(math.log(self.error) / math.log(goal.share))

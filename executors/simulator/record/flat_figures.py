@@ -45,6 +45,7 @@ LABELS = {
     "requests.retried": "requests retried",
     "requests.unfinished": "requests unfinished",
     "requests.not_done": "requests not done",
+    **{f"engine.{name}_of_all_s.{share}": f"{name} {share} of all" for name in ("ttft", "tpot") for share in SHARES},
     "engine.attainment": "share that met request_slo",
     "engine.goodput_rps": "requests/s that met request_slo",
     "engine.output_tokens_per_s": "output tokens/s",

@@ -7,6 +7,7 @@ from executors.simulator.record.engine_figures import EngineFigures, TimesOfToke
 TOO_LONG = "  too long for any replica"
 LABELS = (
     "TTFT p50 / p95 / p99",
+    "  to the first iteration",
     "TPOT p50 / p95 / p99",
     "ITL p50 / p95 / p99",
     "met request_slo",
@@ -26,6 +27,7 @@ def engine_rows(figures: EngineFigures | None) -> Sequence[tuple[str, str, bool]
         return tuple((label, "-", False) for label in LABELS)
     values = (
         _milliseconds(figures.ttft_s),
+        _milliseconds(figures.scheduling_delay_s),
         _milliseconds(figures.tpot_s),
         _milliseconds(figures.itl_s),
         "-" if figures.attainment is None else f"{figures.attainment:.1%}",
