@@ -43,7 +43,7 @@ class EngineCounts:
         delays_s: Likewise from arrival to the first iteration.
         good: How many of them met what a request is to meet.
         too_long: Turned away, as no replica could hold them.
-        output_tokens: Of those that are done.
+        prompt_tokens, output_tokens, good_tokens: Of those that are done; output tokens of the good ones.
         iterations, decoded, busy_ps, lived_ps, preemptions, kv_peak: Of all replicas together; `kv_peak`: the highest share.
         gaps: Between the tokens of a sequence.
     """
@@ -53,7 +53,9 @@ class EngineCounts:
     delays_s: "array[float]" = attrs.Factory(lambda: array("d"))
     good: int = 0
     too_long: int = 0
+    prompt_tokens: int = 0
     output_tokens: int = 0
+    good_tokens: int = 0
     iterations: int = 0
     decoded: int = 0
     busy_ps: int = 0
@@ -300,7 +302,10 @@ class EngineQueue(RequestQueue):
         more = sequence.output - 1
         tpot_s = (sequence.last_ps - sequence.first_ps) / PS_PER_S / more if more else None
         told.ttft_s.append(ttft_s)
+        told.prompt_tokens += sequence.prompt
         told.output_tokens += sequence.output
         if tpot_s is not None:
             told.tpot_s.append(tpot_s)
-        told.good += self._slo.is_met(ttft_s, tpot_s, self.counts.latencies_s[-1])
+        if self._slo.is_met(ttft_s, tpot_s, self.counts.latencies_s[-1]):
+            told.good += 1
+            told.good_tokens += sequence.output

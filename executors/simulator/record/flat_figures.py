@@ -54,6 +54,10 @@ LABELS = {
     "engine.kv_peak": "share of the KV cache in use at most",
     "engine.preemptions": "preemptions",
     "engine.utilisation": "share of time that engines were busy",
+    "cost.cost_usd": "cost",
+    "cost.cost_per_mtok_output": "cost of a million output tokens",
+    "cost.cost_per_mtok_total": "cost of a million tokens",
+    "cost.cost_per_mtok_good": "cost of a million output tokens that met request_slo",
     "healthy": "healthy at the end",
     "memory.gpu_gb": "GPU memory of all nodes",
     "memory.gpu_used": "share of GPU memory used",
@@ -102,7 +106,7 @@ def _walk(value: Any, prefix: str, found: Numbers) -> None:
             continue
         if key == "longest_gap":
             found["longest_gap_s"] = inner.length_s if isinstance(inner, Gap) else 0.0
-        elif key in ("scaling", "engine") and inner is None:
+        elif key in ("scaling", "engine", "cost") and inner is None:
             continue
         elif isinstance(inner, Percentiles):
             found.update({f"{key}.{name}": getattr(inner, name) for name in SHARES})
@@ -130,6 +134,8 @@ def is_percentile(key: str) -> bool:
 
 def unit(key: str) -> str:
     """What it is counted in; empty: in pieces."""
+    if key.startswith("cost."):
+        return "USD"
     if key.endswith("_hours"):
         return "h"
     if key.endswith("_gb"):

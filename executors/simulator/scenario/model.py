@@ -27,6 +27,7 @@ from executors.simulator.scenario.gpu_nodes import NodeList, NodeShape
 from executors.simulator.scenario.hardware import MEMORY_GB_MAX, NODES_MAX, NetworkModel, NodeGroup
 from executors.simulator.scenario.moments import Moment
 from executors.simulator.scenario.placements import PlacementGroup, check_fits, check_groups
+from executors.simulator.scenario.prices import NODES, REPLICAS, check_prices
 from executors.simulator.scenario.requests import Requests, TraceRequests, check_engine
 from executors.simulator.scenario.traffic import Traffic
 from executors.simulator.scenario.weights import COLD, WARM, Loading, ScenarioResidency, Size, WeightSizes
@@ -197,6 +198,9 @@ class Scenario:
         node_list: And more of them, out of a list of real nodes, for deployments with residency.
         placement_groups: What others have reserved on them, for deployments with a static placement.
         engines: What serves requests that share its iterations.
+        gpu_prices_per_hour: USD for one GPU and hour, by `gpu_type` of the nodes: {H100: 2.5}. Left out: no costs.
+        billing: Which hours: those of `replicas`, from placed to ended, or of `nodes`, all of them, as long as they are up.
+        slo: Objectives, as `--slo` of `rankcore optimize` has them, which looks for what meets these where it is given none.
         weight_sizes: Where sizes of weights stand that deployments do not say themselves.
         every_deployment: What holds for every deployment that says nothing else: any of its keys.
         deployments: What runs on them.
@@ -221,6 +225,9 @@ class Scenario:
     expected_shapes: tuple[NodeGroup, ...] = ()
     placement_groups: tuple[PlacementGroup, ...] = ()
     engines: tuple[ScenarioEngine, ...] = ()
+    gpu_prices_per_hour: Mapping[str, Any] = attrs.Factory(dict)
+    slo: tuple[str, ...] = ()
+    billing: str = attrs.field(default=REPLICAS, validator=choice(REPLICAS, NODES))
     weight_sizes: WeightSizes | None = None
     every_deployment: Mapping[str, Any] = attrs.Factory(dict)
     deployments: tuple[Deployment, ...] = ()
@@ -238,6 +245,8 @@ class Scenario:
         if self.needs_files:
             return  # all is checked once they are read
         self._check_nodes()
+        self._check_slo()
+        check_prices(self.gpu_prices_per_hour, self.nodes)
         check_groups(self.placement_groups, self.nodes)
         self._check_deployments()
         self._check_residency()
@@ -358,6 +367,11 @@ class Scenario:
             twice = next(each for place, each in enumerate(shapes) if each in shapes[:place])
             raise FieldProblem(("nodes",), twice, "node names of which none stands for two nodes")
 
+    def _check_slo(self) -> None:
+        for index, goal in enumerate(self.slo):
+            if not isinstance(goal, str):
+                raise FieldProblem(("slo", index), goal, "a text such as 'p99 latency_s < 2'")
+
     def _check_deployments(self) -> None:
         if not self.deployments:
             raise FieldProblem(("deployments",), [], "at least one deployment")
@@ -427,9 +441,10 @@ class Scenario:
         if self.node_list is None and self.nodes and not any(group.gpus and group.gpu_gb for group in self.nodes):
             allowed = "the memory of a GPU in GB, of one group of nodes at least: deployments have residency"
             raise FieldProblem(("nodes", 0, "gpu_gb"), self.nodes[0].gpu_gb, allowed)
-        for key in ("placement_groups", "fault_rates"):
+        for key in ("placement_groups", "fault_rates", "gpu_prices_per_hour"):
             if getattr(self, key):
-                raise FieldProblem((key,), "a list", "nothing, as deployments have residency")
+                found = "a mapping" if key == "gpu_prices_per_hour" else "a list"
+                raise FieldProblem((key,), found, "nothing, as deployments have residency")
         if self.fault_trace is not None:
             raise FieldProblem(("fault_trace",), "a mapping", "nothing, as deployments have residency")
         for key in ("duplication", "reorder"):
