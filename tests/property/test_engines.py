@@ -3,6 +3,7 @@
 import itertools
 from random import Random
 
+import attrs
 import pytest
 
 from executors.simulator.engines.replay import EngineRequest, Hang, Troubles, serve
@@ -42,6 +43,10 @@ def some_requests(draw: Random, engine: Engine) -> list[EngineRequest]:
     return requests
 
 
+def with_cached(draw: Random, requests: list[EngineRequest]) -> list[EngineRequest]:
+    return [attrs.evolve(each, cached=draw.choice([0, each.prompt // 2, each.prompt - 1])) for each in requests]
+
+
 def some_troubles(draw: Random) -> Troubles:
     hangs, at_ps = list[Hang](), 0
     for _ in range(draw.choice([0, 0, 1, 3])):
@@ -77,7 +82,10 @@ def hold_equal_at_random(seeds: range) -> None:
     for seed in seeds:
         draw = Random(seed)
         engine = some_engine(draw)
-        more, evicted = hold_equal(engine, some_requests(draw, engine), some_troubles(draw))
+        requests = some_requests(draw, engine)
+        if seed % 3 == 0:
+            requests = with_cached(draw, requests)
+        more, evicted = hold_equal(engine, requests, some_troubles(draw))
         iterations, preemptions = iterations + more, preemptions + evicted
     assert iterations > 30 * len(seeds)
     assert preemptions > len(seeds)

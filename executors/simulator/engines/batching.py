@@ -41,6 +41,7 @@ class EngineWork:
 
     Attributes:
         iterations, busy_ps: Those that ended, and their time without hangs.
+        extrapolated_ps: Of this, in iterations with more sequences or prompt tokens than any measured point.
         decoded: Sequences that decoded, summed over iterations: by iterations it is the mean batch.
         kv_peak: Most blocks in use, or reserved, in any iteration that began.
         preemptions: How often a sequence was evicted.
@@ -49,6 +50,7 @@ class EngineWork:
 
     iterations: int = 0
     busy_ps: int = 0
+    extrapolated_ps: int = 0
     decoded: int = 0
     kv_peak: int = 0
     preemptions: int = 0
@@ -73,6 +75,7 @@ class EngineBatch:
         self.ends_ps: int | None = None
         self.heeds_arrivals = False
         self._of, self._kv_ps = engine.step_time.of, engine.step_time.kv_ps
+        self._measured = (engine.step_time.base.measured_to, engine.step_time.prompt.measured_to)
         self._base_ps: dict[int, int] = {}
         """By sequences that decode: of an iteration with nothing else."""
         self._blocks = self._free = engine.blocks
@@ -90,6 +93,8 @@ class EngineBatch:
         """Of the present flight: its first iteration, how much longer each next one is, and all of it."""
         self._planned: list[EngineSequence] = []
         """With prompts in the iteration under way."""
+        self._prompts = 0
+        """Tokens of theirs in it."""
         self._decodes = False
         """Whether those who decode are in it too."""
 
@@ -222,6 +227,8 @@ class EngineBatch:
         work.iterations += steps
         work.busy_ps += self._took_ps
         work.decoded += decoders.count * steps
+        if decoders.count > self._measured[0]:
+            work.extrapolated_ps += self._took_ps
         if self._blocks - self._free > work.kv_peak:
             work.kv_peak = self._blocks - self._free
         done = decoders.advance(steps, ended_ps)
@@ -268,6 +275,7 @@ class EngineBatch:
             pairs += step * one.computed + step * (step + 1) // 2
             if one.begun_ps is None:
                 one.begun_ps = self.now_ps
+        self._prompts = prompts
         decoding, context = (decoders.count, decoders.context) if self._decodes else (0, 0)
         self._took_ps = self._of(decoding, context, prompts, pairs)
         self.ends_ps = self.now_ps + self._took_ps
@@ -280,6 +288,8 @@ class EngineBatch:
         work.iterations += 1
         work.busy_ps += self._took_ps
         work.decoded += decoding
+        if decoding > self._measured[0] or self._prompts > self._measured[1]:
+            work.extrapolated_ps += self._took_ps
         if decoding:
             for last_ps, count in decoders.since:
                 gaps.add(ended_ps - last_ps, count)
@@ -341,11 +351,12 @@ class EngineBatch:
 
     def _needed(self, sequence: EngineSequence, left: int) -> int:
         """Blocks without which one that waits is not admitted; more than there are if its prompt has to be whole."""
-        known = sequence.prompt + sequence.tokens
-        if known > left and not self.engine.chunked_prefill:
+        known, reached = sequence.prompt + sequence.tokens, sequence.cached + left
+        if known > reached and not self.engine.chunked_prefill:
             return self._blocks + 1
-        tokens = sequence.prompt + sequence.output if self._reserves else min(known, left)
-        return self.engine.blocks_of(tokens)
+        if self._reserves:
+            return self.engine.blocks_of(sequence.prompt + sequence.output)
+        return self.engine.blocks_of(known if known < reached else reached)
 
     def _admit(self, left: int) -> None:
         waiting, running = self.waiting, self._running
@@ -357,7 +368,8 @@ class EngineBatch:
             waiting.popleft()
             self._admitted = one.order = self._admitted + 1
             running[one] = None
-            one.step = min(one.prompt + one.tokens, left)
+            one.computed = one.cached
+            one.step = min(one.prompt + one.tokens - one.cached, left)
             one.held = needed
             self._free -= needed
             left -= one.step

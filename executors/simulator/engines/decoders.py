@@ -23,6 +23,7 @@ class EngineSequence:
     Attributes:
         key: Whose it is.
         prompt, output: In tokens.
+        cached: Tokens of the prompt that are in a cache of prefixes: they fill blocks and take no time. Not all of it.
         begun_ps, first_ps, last_ps: When its first iteration began, its first token was there, and its newest one.
         tokens: Of output, so far.
         preemptions: How often it was evicted.
@@ -35,6 +36,7 @@ class EngineSequence:
     key: int
     prompt: int
     output: int
+    cached: int = 0
     begun_ps: int | None = None
     first_ps: int | None = None
     last_ps: int = 0

@@ -11,12 +11,19 @@ from executors.simulator.engines.spec import Engine
 
 @attrs.frozen
 class EngineRequest:
-    """A request as it comes: its prompt and output in tokens, and when its caller gives up (at the end of an iteration)."""
+    """A request as it comes.
+
+    Attributes:
+        prompt, output: In tokens.
+        expires_ps: When its caller gives up (at the end of an iteration).
+        cached: Tokens of the prompt that need no computing, fewer than all.
+    """
 
     arrived_ps: int
     prompt: int
     output: int
     expires_ps: int | None = None
+    cached: int = 0
 
 
 @attrs.frozen
@@ -163,7 +170,7 @@ class _Replica:
             elif asked.prompt + asked.output > self.batch.engine.longest:
                 self.answers[key] = Answered("too_long", ended_ps=asked.arrived_ps)
             else:
-                self.there[key] = EngineSequence(key, asked.prompt, asked.output)
+                self.there[key] = EngineSequence(key, asked.prompt, asked.output, asked.cached)
                 self.batch.add(self.there[key])
 
     def _end(self, sequence: EngineSequence, outcome: str, at_ps: int) -> None:

@@ -42,6 +42,11 @@ class Curve:
         if not xs or xs != sorted(set(xs)) or xs[0] < 0 or min(y for _, y in self.knots) < 0:
             raise FieldProblem(("knots",), self.knots, "one or more pairs (x, ps), none negative, x ascending")
 
+    @property
+    def measured_to(self) -> float:
+        """Up to which x there are points; a constant is one everywhere."""
+        return self._xs[-1] if len(self.knots) > 1 else float("inf")
+
     def at(self, x: int) -> int:
         """Picoseconds at x, rounded down, never negative."""
         found = self._known.get(x)

@@ -44,7 +44,8 @@ class EngineCounts:
         good: How many of them met what a request is to meet.
         too_long: Turned away, as no replica could hold them.
         prompt_tokens, output_tokens, good_tokens: Of those that are done; output tokens of the good ones.
-        iterations, decoded, busy_ps, lived_ps, preemptions, kv_peak: Of all replicas together; `kv_peak`: the highest share.
+        iterations, decoded, busy_ps, extrapolated_ps, lived_ps, preemptions, kv_peak: Of all replicas together; `kv_peak`:
+            the highest share.
         gaps: Between the tokens of a sequence.
     """
 
@@ -59,6 +60,7 @@ class EngineCounts:
     iterations: int = 0
     decoded: int = 0
     busy_ps: int = 0
+    extrapolated_ps: int = 0
     lived_ps: int = 0
     preemptions: int = 0
     kv_peak: float = 0.0
@@ -70,6 +72,7 @@ class EngineCounts:
         self.iterations += work.iterations
         self.decoded += work.decoded
         self.busy_ps += work.busy_ps
+        self.extrapolated_ps += work.extrapolated_ps
         self.lived_ps += lived_ps
         self.preemptions += work.preemptions
         self.kv_peak = max(self.kv_peak, work.kv_peak / batch.engine.blocks)
@@ -194,6 +197,8 @@ class EngineQueue(RequestQueue):
             self._loop.at_with(now, self._refuse, (replica, index, attempt))
             return
         sequence = EngineSequence(index, prompt, output)
+        if self.arrivals.cached is not None:
+            sequence.cached = min(self.arrivals.cached[index], prompt - 1)  # the last one gives the first token of output
         replica.requests[index] = _Serving(sequence, attempt, now)
         batch.add(sequence)
         if batch.ends_ps is None:

@@ -61,6 +61,7 @@ class EngineFigures:
         batch_mean: Sequences that decoded, on the average of iterations; None: there was none.
         kv_peak: The highest share of a KV cache in use, or reserved.
         preemptions: How often a sequence lost its KV cache to an older one, and was computed again.
+        extrapolated: Share of the time of iterations that had more sequences or prompt tokens than any measured point.
         utilisation: Share of the time of replicas, from start-up to end, in which an iteration ran.
     """
 
@@ -79,6 +80,7 @@ class EngineFigures:
     kv_peak: float
     preemptions: int
     utilisation: float
+    extrapolated: float
 
 
 def engine_figures(queue: object, end: float) -> EngineFigures | None:
@@ -104,5 +106,6 @@ def engine_figures(queue: object, end: float) -> EngineFigures | None:
         batch_mean=told.decoded / told.iterations if told.iterations else None,
         kv_peak=told.kv_peak,
         preemptions=told.preemptions,
+        extrapolated=told.extrapolated_ps / told.busy_ps if told.busy_ps else 0.0,
         utilisation=told.busy_ps / told.lived_ps if told.lived_ps else 0.0,
     )

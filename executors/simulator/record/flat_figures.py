@@ -53,6 +53,7 @@ LABELS = {
     "engine.batch_mean": "batch, on average",
     "engine.kv_peak": "share of the KV cache in use at most",
     "engine.preemptions": "preemptions",
+    "engine.extrapolated": "share of their time beyond measured points",
     "engine.utilisation": "share of time that engines were busy",
     "cost.cost_usd": "cost",
     "cost.cost_per_mtok_output": "cost of a million output tokens",

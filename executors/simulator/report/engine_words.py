@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from executors.simulator.record.engine_figures import EngineFigures, TimesOfTokens
 
 TOO_LONG = "  too long for any replica"
+EXTRAPOLATED = "  beyond measured points"
 LABELS = (
     "TTFT p50 / p95 / p99",
     "  to the first iteration",
@@ -18,6 +19,7 @@ LABELS = (
     "KV cache in use at most",
     "preemptions",
     "engines busy",
+    EXTRAPOLATED,
 )
 
 
@@ -38,8 +40,9 @@ def engine_rows(figures: EngineFigures | None) -> Sequence[tuple[str, str, bool]
         f"{figures.kv_peak:.1%}",
         f"{figures.preemptions:,}",
         f"{figures.utilisation:.1%}",
+        f"{figures.extrapolated:.1%}",
     )
-    told = {TOO_LONG: figures.too_long > 0}
+    told = {TOO_LONG: figures.too_long > 0, EXTRAPOLATED: figures.extrapolated > 0}
     return tuple((label, value, told.get(label, True)) for label, value in zip(LABELS, values, strict=True))
 
 

@@ -98,6 +98,12 @@ class Deployment:
     residency: ScenarioResidency | None = None
 
     @property
+    def served_requests(self) -> Requests | None:
+        """Its requests, as whoever serves them reads them."""
+        requests = self.requests
+        return requests.for_engine() if self.engine is not None and isinstance(requests, TraceRequests) else requests
+
+    @property
     def most_replicas(self) -> int:
         """How many it may want, as far as nobody changes that."""
         return self.spec.target_replicas if self.autoscaling is None else self.autoscaling.max_replicas
