@@ -174,6 +174,46 @@ def test_what_can_not_be_done_is_warned_of() -> None:
     assert warnings_of(none, load_arrivals(none, ROOT, 0)) == ()
 
 
+@pytest.mark.parametrize(
+    ("faults", "took_s"),
+    [
+        ("[]", 1.0),
+        ("[{kind: replica_slow, at: 60.505, deployment: llm, rank: 0, factor: 3, for_s: 0.1}]", 1.08),
+        ("[{kind: replica_slow, at: 60.505, deployment: llm, rank: 0, factor: 3}]", 0.51 + 0.49 * 3),
+        (
+            "[{kind: replica_slow, at: 60.505, deployment: llm, rank: 0, factor: 2},"
+            " {kind: replica_slow, at: 60.505, deployment: llm, factor: 1.5}]",
+            0.51 + 0.49 * 3,
+        ),
+        (
+            "[{kind: replica_slow, at: 60.505, deployment: llm, rank: 0, factor: 3},"
+            " {kind: replica_hang, at: 60.502, deployment: llm, rank: 0, for_s: 0.01}]",
+            0.52 + 0.49 * 3,
+        ),
+    ],
+    ids=["never", "for a while", "for ever", "twice", "while it hangs"],
+)
+def test_a_slow_replica_takes_longer_from_its_next_iteration_on(faults: str, took_s: float, tmp_path: Path) -> None:
+    """100 iterations of 10 ms."""
+    (tmp_path / "t.csv").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n0,1,100\n")
+    table = "{gpu_type: H100, tp: 2, base_ms: [[0, 10]], prompt_ms: [[0, 0]]}"
+    trace = "requests: {trace: {file: t.csv, begin_s: 60}}"
+    scenario = scenario_of(f"name: x, kv_cache_tokens: 1600, tables: [{table}]", trace, more=f"faults: {faults}")
+    figures = Run(scenario, load_arrivals(scenario, tmp_path, 0)).go().deployments[0].engine
+    assert figures is not None
+    assert figures.e2e_s.mean == pytest.approx(took_s, abs=1e-9)
+
+
+def test_only_engines_are_slow() -> None:
+    nodes = "nodes: [{name: n, gpus: 1}]\nfaults: [{kind: replica_slow, at: 1, deployment: llm, factor: 2}]\n"
+    with pytest.raises(ScenarioError, match=r"faults.0..deployment: expected a deployment with an engine, found .llm"):
+        parse_scenario(f"{nodes}deployments: [{{name: llm, target_replicas: 1}}]", "s.yaml")
+    other = TOKENS + "\n  - {name: b, target_replicas: 1}"
+    faults = "faults: [{kind: replica_slow, at: 1, deployment: b, factor: 2}]"
+    with pytest.raises(ScenarioError, match=r"expected one with an engine: llm, found .b"):
+        scenario_of(deployment=other, more=faults)
+
+
 def test_time_beyond_measured_points_is_told_and_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
     burst = "requests: {poisson: {rate_per_s: 1000, begin_s: 60, for_s: 0.1, tokens: {prompt: 3, output: 20}}}"
     for knots, extrapolated in (("[3, 12]", True), ("[300, 12]", False)):

@@ -113,6 +113,11 @@ class EngineBatch:
         """Nobody waits for it any more: it is gone once the present flight has ended."""
         self.leaving.append(sequence)
 
+    def pace(self, factor: float) -> None:
+        """Iterations take so many times as long as usual, from the next flight on."""
+        step_time = self.engine.step_time.times(factor)
+        self._of, self._kv_ps, self._base_ps = step_time.of, step_time.kv_ps, {}
+
     def begin(self, now_ps: int) -> bool:
         """Begin a flight, now that none is under way; False: there is nothing to do."""
         self.now_ps = now_ps

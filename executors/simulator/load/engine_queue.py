@@ -99,6 +99,7 @@ class _Replica:
         begins: Whether a flight is about to begin, once nothing more happens at this instant.
         ready_ps: When it begins.
         hangs_since_ps: None: it does not hang.
+        factors: By which its iterations take longer, for as long as each holds.
     """
 
     server: Server
@@ -109,6 +110,7 @@ class _Replica:
     begins: bool = False
     ready_ps: int = 0
     hangs_since_ps: int | None = None
+    factors: list[float] = attrs.Factory(list)
 
 
 class EngineQueue(RequestQueue):
@@ -187,6 +189,25 @@ class EngineQueue(RequestQueue):
         else:
             replica.batch.stretch(hung_ps)
             self._schedule(replica)
+
+    def slow_down(self, replica_id: ReplicaId, factor: float) -> None:
+        """A replica takes so many times as long for what it begins from now on."""
+        replica = self._replicas.get(replica_id)
+        if replica is not None:
+            replica.factors.append(factor)
+            self._keep_pace(replica)
+
+    def slow_no_more(self, replica_id: ReplicaId, factor: float) -> None:
+        """That is over, unless the replica is."""
+        replica = self._replicas.get(replica_id)
+        if replica is not None and factor in replica.factors:
+            replica.factors.remove(factor)
+            self._keep_pace(replica)
+
+    def _keep_pace(self, replica: _Replica) -> None:
+        if replica.batch.ends_ps is not None and replica.hangs_since_ps is None:
+            self._cut(replica)
+        replica.batch.pace(math.prod(replica.factors))
 
     # -- what happens to requests
 

@@ -247,6 +247,12 @@ class RequestQueue:
         for index, attempt, began_at in stuck:
             self._end((server, index, attempt, began_at))
 
+    def slow_down(self, replica_id: ReplicaId, factor: float) -> None:
+        """A replica takes so many times as long: not those that take a request's time, whatever else they do."""
+
+    def slow_no_more(self, replica_id: ReplicaId, factor: float) -> None:
+        """That is over."""
+
     def finish(self) -> None:
         """The run is over: nothing is left to count of replicas that take a request's time, whatever else they do."""
 

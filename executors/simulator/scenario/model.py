@@ -21,6 +21,7 @@ from executors.simulator.scenario.faults import (
     FaultRate,
     FaultTrace,
     ReplicaCrash,
+    ReplicaSlow,
     ReplicaUnready,
 )
 from executors.simulator.scenario.gpu_nodes import NodeList, NodeShape
@@ -336,9 +337,17 @@ class Scenario:
         self._check_sort(keys, fault)
         if isinstance(fault, BundleLoss):
             self._check_bundles(keys, fault)
+        if isinstance(fault, ReplicaSlow):
+            self._check_slow(keys, fault)
         if isinstance(fault, Change):
             self._check_target(keys, fault)
         self._check_moment((*keys, "at"), fault.at)
+
+    def _check_slow(self, keys: tuple[str | int, ...], fault: ReplicaSlow) -> None:
+        with_engine = [each.spec.name for each in self.deployments if each.engine is not None]
+        if fault.deployment not in with_engine:
+            allowed = f"one with an engine: {_listed(with_engine)}" if with_engine else "a deployment with an engine"
+            raise FieldProblem((*keys, "deployment"), fault.deployment, allowed)
 
     def _check_sort(self, keys: tuple[str | int, ...], fault: Fault | Change) -> None:
         """What happens to weights that may be COLD, and what to others."""
