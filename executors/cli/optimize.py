@@ -103,15 +103,15 @@ def run(asked: OptimizeAsked) -> None:
 
 def _question(asked: OptimizeAsked) -> GoalQuestion:
     """Everything that can be wrong is told here, before anything runs."""
+    settings = tuple(parse_setting("--set", text) for text in asked.fixed)
+    source = read_source(asked.scenario, settings)
+    goals = _goals(asked.slo, source.scenario().slo)
     if not asked.vary:
         raise Refusal("expected --vary KEY=VALUE,VALUE,... such as --vary target_replicas=1..64, found nothing to vary")
-    settings = tuple(parse_setting("--set", text) for text in asked.fixed)
     variations = [parse_variation("--vary", text) for text in asked.vary]
     keys = [variation[0].key for variation in variations]
     if len(set(keys)) < len(keys):
         raise Refusal("--vary: expected each key once: all its values go into one --vary, separated by commas")
-    source = read_source(asked.scenario, settings)
-    goals = _goals(asked.slo, source.scenario().slo)
     has_prices = bool(source.scenario().gpu_prices_per_hour)
     aim = parse_aim(asked.minimize, asked.maximize, asked.gpu_price, has_prices=has_prices)
     axis = axis_of(variations, aim, asked.monotone)
