@@ -90,7 +90,7 @@ def optimize(
            requests, as a count or a share: waited_over_1_s, not_done, lost, failed, expired, unfinished, retried
            others: gpu_hours, longest_gap_s, incomplete_s, below_floor_s, unserved_rank_s, rank_gap_s, update_s,
            ranks_moved, reconfigures, replica_starts, healthy; of engines: attainment, goodput_rps, output_tokens_per_s,
-           preemptions, kv_peak, utilisation, too_long; where GPUs have prices: cost_usd, cost_per_mtok_output,
+           preemptions, kv_mean, kv_peak, utilisation, too_long; where GPUs have prices: cost_usd, cost_per_mtok_output,
            cost_per_mtok_total, cost_per_mtok_good
     AIM    known before any run: replicas, gpus, node_gpus; measured: cost (by gpu_prices_per_hour, or gpu_hours at
            --gpu-price), or a FIGURE as above; to maximize: rate, the value of a varied rate_per_s, speedup or scale

@@ -43,6 +43,7 @@ class EngineWork:
         iterations, busy_ps: Those that ended, and their time without hangs.
         extrapolated_ps: Of this, in iterations with more sequences or prompt tokens than any measured point.
         decoded: Sequences that decoded, summed over iterations: by iterations it is the mean batch.
+        kv_ps: Blocks in use, summed over the time of iterations; in a leap the mean of its beginning and its end.
         kv_peak: Most blocks in use, or reserved, in any iteration that began.
         preemptions: How often a sequence was evicted.
         gaps: Times between the tokens of a sequence.
@@ -52,6 +53,7 @@ class EngineWork:
     busy_ps: int = 0
     extrapolated_ps: int = 0
     decoded: int = 0
+    kv_ps: int = 0
     kv_peak: int = 0
     preemptions: int = 0
     gaps: TokenGaps = attrs.Factory(TokenGaps)
@@ -93,8 +95,8 @@ class EngineBatch:
         """Of the present flight: its first iteration, how much longer each next one is, and all of it."""
         self._planned: list[EngineSequence] = []
         """With prompts in the iteration under way."""
-        self._prompts = 0
-        """Tokens of theirs in it."""
+        self._prompts = self._in_use = 0
+        """Tokens of theirs in it, and blocks in use."""
         self._decodes = False
         """Whether those who decode are in it too."""
 
@@ -228,7 +230,9 @@ class EngineBatch:
         decoders, work = self._decoders, self.work
         late_ps = ended_ps - self.now_ps - self._took_ps
         work.gaps.after_leap(decoders.since, self.now_ps, self._first_ps, self._growth_ps, steps, late_ps)
-        self._free -= decoders.growth(steps)
+        growth = decoders.growth(steps)
+        self._free -= growth
+        work.kv_ps += (2 * (self._blocks - self._free) - growth) * self._took_ps // 2
         work.iterations += steps
         work.busy_ps += self._took_ps
         work.decoded += decoders.count * steps
@@ -271,8 +275,9 @@ class EngineBatch:
             self._decode_for(1)
             return
         self._steps = 0
-        if self._blocks - self._free > self.work.kv_peak:
-            self.work.kv_peak = self._blocks - self._free
+        self._in_use = in_use = self._blocks - self._free
+        if in_use > self.work.kv_peak:
+            self.work.kv_peak = in_use
         prompts = pairs = 0
         for one in planned:
             step = one.step
@@ -291,6 +296,7 @@ class EngineBatch:
         done: list[EngineSequence] = []
         decoding = decoders.count if self._decodes else 0
         work.iterations += 1
+        work.kv_ps += self._in_use * self._took_ps
         work.busy_ps += self._took_ps
         work.decoded += decoding
         if decoding > self._measured[0] or self._prompts > self._measured[1]:

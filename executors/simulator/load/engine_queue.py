@@ -44,8 +44,8 @@ class EngineCounts:
         good: How many of them met what a request is to meet.
         too_long: Turned away, as no replica could hold them.
         prompt_tokens, output_tokens, good_tokens: Of those that are done; output tokens of the good ones.
-        iterations, decoded, busy_ps, extrapolated_ps, lived_ps, preemptions, kv_peak: Of all replicas together; `kv_peak`:
-            the highest share.
+        iterations, decoded, busy_ps, extrapolated_ps, lived_ps, preemptions, kv_share_ps, kv_peak: Of all replicas together;
+            `kv_share_ps`: of a KV cache, summed over the time of iterations; `kv_peak`: the highest share.
         gaps: Between the tokens of a sequence.
     """
 
@@ -63,6 +63,7 @@ class EngineCounts:
     extrapolated_ps: int = 0
     lived_ps: int = 0
     preemptions: int = 0
+    kv_share_ps: float = 0.0
     kv_peak: float = 0.0
     gaps: TokenGaps = attrs.Factory(TokenGaps)
 
@@ -75,6 +76,7 @@ class EngineCounts:
         self.extrapolated_ps += work.extrapolated_ps
         self.lived_ps += lived_ps
         self.preemptions += work.preemptions
+        self.kv_share_ps += work.kv_ps / batch.engine.blocks
         self.kv_peak = max(self.kv_peak, work.kv_peak / batch.engine.blocks)
         self.gaps.merge(work.gaps)
 

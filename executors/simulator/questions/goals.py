@@ -75,7 +75,16 @@ TELLING = {ENGINE: "engine.utilisation", COSTS: "cost.cost_usd"}
 """What those have who have what is needed."""
 PER_MTOK = tuple(f"cost_per_mtok_{name}" for name in ("output", "total", "good"))
 ATTAINMENT = ("engine.attainment",)
-OF_ENGINES = ("attainment", "goodput_rps", "output_tokens_per_s", "preemptions", "kv_peak", "utilisation", "too_long")
+OF_ENGINES = (
+    "attainment",
+    "goodput_rps",
+    "output_tokens_per_s",
+    "preemptions",
+    "kv_mean",
+    "kv_peak",
+    "utilisation",
+    "too_long",
+)
 _NOT_DONE = tuple(f"requests.{name}" for name in ("failed", "lost", "expired", "unfinished"))
 FIGURES = {
     figure.name: figure

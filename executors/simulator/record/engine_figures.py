@@ -59,6 +59,7 @@ class EngineFigures:
         output_tokens_per_s: Of requests that were done, in the same time.
         too_long: Requests that were turned away, as no replica could hold them.
         batch_mean: Sequences that decoded, on the average of iterations; None: there was none.
+        kv_mean: The share of a KV cache in use, or reserved, on the average of the time of iterations; None: there was none.
         kv_peak: The highest share of a KV cache in use, or reserved.
         preemptions: How often a sequence lost its KV cache to an older one, and was computed again.
         extrapolated: Share of the time of iterations that had more sequences or prompt tokens than any measured point.
@@ -77,6 +78,7 @@ class EngineFigures:
     output_tokens_per_s: float
     too_long: int
     batch_mean: float | None
+    kv_mean: float | None
     kv_peak: float
     preemptions: int
     utilisation: float
@@ -104,6 +106,7 @@ def engine_figures(queue: object, end: float) -> EngineFigures | None:
         output_tokens_per_s=told.output_tokens * per_s,
         too_long=told.too_long,
         batch_mean=told.decoded / told.iterations if told.iterations else None,
+        kv_mean=told.kv_share_ps / told.busy_ps if told.busy_ps else None,
         kv_peak=told.kv_peak,
         preemptions=told.preemptions,
         extrapolated=told.extrapolated_ps / told.busy_ps if told.busy_ps else 0.0,

@@ -51,6 +51,7 @@ LABELS = {
     "engine.output_tokens_per_s": "output tokens/s",
     "engine.too_long": "requests too long for any replica",
     "engine.batch_mean": "batch, on average",
+    "engine.kv_mean": "share of the KV cache in use, on average",
     "engine.kv_peak": "share of the KV cache in use at most",
     "engine.preemptions": "preemptions",
     "engine.extrapolated": "share of their time beyond measured points",
