@@ -185,6 +185,7 @@ TEN_PS = StepTime(Curve(((1, 10),)), Curve(((0, 0),)))
         ([EngineRequest(8, 1, 1)], Troubles(drain_ps=7), "refused", 8),
         ([EngineRequest(0, 1, 5)], Troubles((Hang(20, 4),)), "finished", 54),
         ([EngineRequest(0, 1, 100), EngineRequest(25, 1, 1, 40)], Troubles(), "expired", 40),
+        ([EngineRequest(0, 1, 5)], Troubles((Hang(25, 100),), crash_ps=50), "lost", 50),
     ],
     ids=[
         "expiry at a boundary",
@@ -195,6 +196,7 @@ TEN_PS = StepTime(Curve(((1, 10),)), Curve(((0, 0),)))
         "drain before",
         "hang at a boundary",
         "expiry in a full queue",
+        "crash of one that hangs",
     ],
 )
 def test_what_happens_at_one_instant(requests: list[EngineRequest], troubles: Troubles, outcome: str, ended_ps: int) -> None:

@@ -206,6 +206,16 @@ def test_a_slow_replica_takes_longer_from_its_next_iteration_on(faults: str, too
         assert figures.kv_mean == pytest.approx(sum(-(-tokens // 16) for tokens in range(1, 101)) / 100 / 100, rel=0.1)
 
 
+def test_a_run_may_end_while_engines_work() -> None:
+    """Requests of 100 s each, all of them in the engine when the run ends, or in its line, or on their way out."""
+    busy = "requests: {poisson: {rate_per_s: 4, begin_s: 60, for_s: 5, tokens: {prompt: 3, output: 10000}}}"
+    engine = ENGINE.replace("64", "100000, max_num_seqs: 4")
+    scenario = scenario_of(engine, busy, more="duration_s: 70")
+    requests = Run(scenario, load_arrivals(scenario, ROOT, 0)).go().deployments[0].requests
+    assert (requests.done, requests.unfinished) == (0, requests.arrived)
+    assert requests.wait_s.censored == requests.arrived > 10
+
+
 def test_only_engines_are_slow() -> None:
     nodes = "nodes: [{name: n, gpus: 1}]\nfaults: [{kind: replica_slow, at: 1, deployment: llm, factor: 2}]\n"
     with pytest.raises(ScenarioError, match=r"faults.0..deployment: expected a deployment with an engine, found .llm"):

@@ -15,7 +15,7 @@ Races, at one instant:
 
 import math
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import attrs
 
@@ -142,6 +142,14 @@ class EngineQueue(RequestQueue):
         """The run is over: count what replicas did that still live."""
         for replica in self._replicas.values():
             self.told.add(replica.batch, self._now_ps() - replica.since_ps)
+
+    def _worked_on(self) -> Iterator[tuple[int, int, float]]:
+        """Those in engines, and those that are just about to be turned away."""
+        for replica in self._replicas.values():
+            for index, serving in replica.requests.items():
+                yield index, serving.attempt, serving.began_at
+        for _, index, attempt in self._loop.arguments_of(self._refuse):
+            yield index, attempt, self._loop.now
 
     # -- what happens to replicas
 
