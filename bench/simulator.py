@@ -1,5 +1,6 @@
-"""The simulator's speed: against the same model in SimPy, and a million requests with the real command."""
+"""The simulator's speed: against the same model in SimPy, and a million requests with the real command, with an engine too."""
 
+import csv
 import os
 import re
 import resource
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -21,6 +23,9 @@ from executors.simulator.scenario.loading import load_arrivals
 REPEATS, QUICK_REPEATS = 5, 3
 FOR_S, QUICK_FOR_S = 500.0, 250.0
 COMMAND_FOR_S, QUICK_COMMAND_FOR_S = 2_500.0, 250.0
+ENGINE_REQUESTS, QUICK_ENGINE_REQUESTS = 1_000_000, 20_000
+ENGINE_RATE_PER_S = 56.0
+LENGTHS = Path(__file__).parents[1] / "examples" / "data" / "azure_llm_2023_code.csv"
 RATE_PER_S = 400.0
 BEGIN_S = 30.0
 SETTING = Setting(crashes=tuple((40.0 + 2 * number, 7 * number % 64) for number in range(8)))
@@ -41,6 +46,24 @@ deployments:
     requests:
       poisson: {{rate_per_s: {rate_per_s}, begin_s: {begin_s}, for_s: {for_s}, service_s: {{exponential: {{mean: 1}}}}}}
 faults: {faults}
+"""
+
+ENGINE_SCENARIO = """
+name: {requests} requests over 16 replicas with an engine
+nodes: [{{name: gpu, count: 16, gpus: 2, gpu_type: H100}}]
+engines:
+  - name: llama-70b-fp8
+    kv_cache_tokens: 467500
+    tables:
+      - {{gpu_type: H100, tp: 2, base_ms: [[0, 18.3], [100, 21.3]], prompt_ms: [[0, 0], [1000, 77.2]], kv_ns: 7}}
+deployments:
+  - name: llm
+    target_replicas: 16
+    gpus_per_replica: 2
+    max_ongoing_requests: 128
+    engine: llama-70b-fp8
+    request_slo: {{ttft_s: 2, tpot_s: 0.05}}
+    requests: {{trace: {{file: lengths.csv, begin_s: 30}}}}
 """
 
 
@@ -79,12 +102,17 @@ def run(quick: bool) -> None:
     arrivals = load_arrivals(scenario, Path(), scenario.seed)["llm"]
     timings = _against_simpy(scenario, arrivals, QUICK_REPEATS if quick else REPEATS)
     print()
-    command = _command(QUICK_COMMAND_FOR_S if quick else COMMAND_FOR_S)
+    for_s = QUICK_COMMAND_FOR_S if quick else COMMAND_FOR_S
+    command = _command(round(RATE_PER_S * for_s), scenario_text(SETTING, for_s))
+    requests = QUICK_ENGINE_REQUESTS if quick else ENGINE_REQUESTS
+    scenario_with_engine = ENGINE_SCENARIO.format(requests=requests)
+    engine = _command(requests, scenario_with_engine, _lengths(requests), "with an engine, ", "--check", "end")
     content = {
         "requests": len(arrivals),
         "us_per_event": {timing.name: timing.each_us for timing in timings},
         "events_per_s": {timing.name: 1e6 / timing.median_us for timing in timings},
         "command": command,
+        "engine": engine,
     }
     print(f"saved: {save('simulator', content)}")
 
@@ -116,14 +144,27 @@ def _against_simpy(scenario: Scenario, arrivals: Arrivals, repeats: int) -> list
 NAMES = {Model: "SimPy", LeanModel: "SimPy, callbacks only"}
 
 
-def _command(for_s: float) -> dict[str, Any]:
+def _lengths(requests: int) -> str:
+    """A trace of so many requests with the lengths of the Azure code trace, over and over, at random times."""
+    with LENGTHS.open() as file:
+        rows = [(row["ContextTokens"], row["GeneratedTokens"]) for row in csv.DictReader(file)]
+    draw, at_s = Random(1), 0.0
+    lines = ["TIMESTAMP,ContextTokens,GeneratedTokens"]
+    for index in range(requests):
+        at_s += draw.expovariate(ENGINE_RATE_PER_S)
+        lines.append(f"{at_s:.6f},{','.join(rows[index % len(rows)])}")
+    return "\n".join(lines) + "\n"
+
+
+def _command(requests: int, scenario: str, lengths: str = "", told: str = "", *options: str) -> dict[str, Any]:
     """`rankcore simulate` as a process of its own, page and table included."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "scenario.yaml"
-        path.write_text(scenario_text(SETTING, for_s))
+        path.write_text(scenario)
+        (Path(folder) / "lengths.csv").write_text(lengths)
         begin, cpu_before_s = time.perf_counter(), _cpu_of_children_s()
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        arguments = [sys.executable, "-m", "executors.cli", "simulate", path.name, "--quiet"]
+        arguments = [sys.executable, "-m", "executors.cli", "simulate", path.name, "--quiet", *options]
         process = subprocess.Popen(arguments, cwd=folder, env=environment)
         peak_bytes = 0
         while process.poll() is None:
@@ -132,9 +173,8 @@ def _command(for_s: float) -> dict[str, Any]:
         wall_s, cpu_s = time.perf_counter() - begin, _cpu_of_children_s() - cpu_before_s
     if process.returncode:
         raise RuntimeError(f"the command ended with status {process.returncode}")
-    requests = round(RATE_PER_S * for_s)
     spent = f"{wall_s:.1f} s, of which {cpu_s:.1f} s of CPU, and {peak_bytes / 1e6:.0f} MB at most"
-    print(f"rankcore simulate, about {requests:,} requests: {spent}")
+    print(f"rankcore simulate, {told}about {requests:,} requests: {spent}")
     return {"requests": requests, "wall_s": wall_s, "cpu_s": cpu_s, "peak_bytes": peak_bytes}
 
 

@@ -1,10 +1,12 @@
-"""What a run has ended too early for: said, since the answer is one without it."""
+"""What a run has ended too early for, and what it was extrapolated to: said, since the answer is one without it."""
 
 from executors.cli.problems import warn
 from executors.simulator.residency.run import ResidencyResult
 from executors.simulator.run import RunResult
 from executors.simulator.scenario import Scenario
 from executors.simulator.scenario.moments import too_late
+
+EXTRAPOLATED_MAX = 0.05
 
 
 def warn_of_what_never_came(scenario: Scenario, result: RunResult | ResidencyResult) -> None:
@@ -13,3 +15,12 @@ def warn_of_what_never_came(scenario: Scenario, result: RunResult | ResidencyRes
         lists = {"faults": scenario.faults, "changes": scenario.changes}
         for text in too_late(lists, result.busiest_minute_at, result.ended_at):
             warn(text)
+
+
+def warn_of_what_was_not_measured(result: RunResult | ResidencyResult) -> None:
+    """A line for each deployment whose engines ran for long in iterations that nobody has measured."""
+    for figures in result.deployments if isinstance(result, RunResult) else ():
+        share = figures.engine.extrapolated if figures.engine is not None else 0.0
+        if share > EXTRAPOLATED_MAX:
+            what = "with more sequences or prompt tokens than any point of its table has"
+            warn(f"extrapolated: {figures.name} was busy for {share:.1%} of its time in iterations {what}")

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
@@ -20,7 +21,7 @@ from executors.cli.run_places import workers_at
 from executors.cli.screen import answers
 from executors.simulator.load.sources import read_source
 from executors.simulator.questions.cellfile import CellFile
-from executors.simulator.questions.goals import parse_aim, parse_goal
+from executors.simulator.questions.goals import Goal, parse_aim, parse_goal
 from executors.simulator.questions.optimizing import CELLS_MAX, GoalQuestion, Optimum, along, axis_of, optimize
 from executors.simulator.questions.optimum_words import VERDICTS, as_json, in_a_sentence, interval
 from executors.simulator.questions.settings import parse_setting, parse_variation
@@ -102,21 +103,20 @@ def run(asked: OptimizeAsked) -> None:
 
 def _question(asked: OptimizeAsked) -> GoalQuestion:
     """Everything that can be wrong is told here, before anything runs."""
-    if not asked.slo:
-        raise Refusal("expected --slo GOAL such as --slo 'p99 latency_s < 2', found no objective")
+    settings = tuple(parse_setting("--set", text) for text in asked.fixed)
+    source = read_source(asked.scenario, settings)
+    goals = _goals(asked.slo, source.scenario().slo)
     if not asked.vary:
         raise Refusal("expected --vary KEY=VALUE,VALUE,... such as --vary target_replicas=1..64, found nothing to vary")
-    settings = tuple(parse_setting("--set", text) for text in asked.fixed)
     variations = [parse_variation("--vary", text) for text in asked.vary]
     keys = [variation[0].key for variation in variations]
     if len(set(keys)) < len(keys):
         raise Refusal("--vary: expected each key once: all its values go into one --vary, separated by commas")
-    goals = tuple(dict.fromkeys(map(parse_goal, asked.slo)))
-    aim = parse_aim(asked.minimize, asked.maximize, asked.gpu_price)
+    has_prices = bool(source.scenario().gpu_prices_per_hour)
+    aim = parse_aim(asked.minimize, asked.maximize, asked.gpu_price, has_prices=has_prices)
     axis = axis_of(variations, aim, asked.monotone)
     if axis is not None and asked.monotone is None:
         variations[axis] = along(variations[axis], aim)
-    source = read_source(asked.scenario, settings)
     begin = asked.seed if asked.seed is not None else source.scenario().seed
     if begin + asked.runs_max - 1 > SEED_MAX:
         most = SEED_MAX - asked.runs_max + 1
@@ -136,6 +136,15 @@ def _question(asked: OptimizeAsked) -> GoalQuestion:
         raise Refusal(f"--vary: expected at most {CELLS_MAX:,} combinations, found {question.cells:,}")
     question.check()
     return question
+
+
+def _goals(asked: Sequence[str], of_scenario: Sequence[str]) -> tuple[Goal, ...]:
+    """Objectives of the command line, or those of the scenario."""
+    if not asked and not of_scenario:
+        allowed = "--slo GOAL such as --slo 'p99 latency_s < 2', or slo in the scenario"
+        raise Refusal(f"expected {allowed}, found no objective")
+    option, texts = ("--slo", asked) if asked else ("slo", of_scenario)
+    return tuple(dict.fromkeys(parse_goal(text, option) for text in texts))
 
 
 def _json(asked: OptimizeAsked, found: Optimum) -> str:

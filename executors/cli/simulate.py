@@ -11,7 +11,7 @@ import attrs
 import typer
 
 from executors.checking import Checking
-from executors.cli.never_came import warn_of_what_never_came
+from executors.cli.never_came import warn_of_what_never_came, warn_of_what_was_not_measured
 from executors.cli.outputs import Outputs
 from executors.cli.problems import PROMISE_BROKEN, Refusal, tell, told_in_one_line, warn
 from executors.cli.run_bar import RunBar
@@ -30,6 +30,7 @@ from executors.simulator.residency.run import ResidencyResult, ResidencyRun
 from executors.simulator.run import Run, RunResult
 from executors.simulator.scenario import Scenario
 from executors.simulator.scenario.loading import notes_of
+from executors.simulator.scenario.offered import warnings_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -76,7 +77,7 @@ def _simulate(source: Source, path: Path, asked: SimulateAsked, outputs: Outputs
     if not asked.quiet:
         warn_of_old(source)
         tell(notes_of(scenario, arrivals))
-        for text in scenario.warnings:
+        for text in (*scenario.warnings, *warnings_of(scenario, arrivals)):
             warn(text)
     with RunBar("simulating", asked.quiet) as bar, ExitStack() as stack:
         writer = None
@@ -93,6 +94,7 @@ def _simulate(source: Source, path: Path, asked: SimulateAsked, outputs: Outputs
     files.keep(figures, lambda: page_of(result, rerun))
     if not asked.quiet:
         warn_of_what_never_came(scenario, result)
+        warn_of_what_was_not_measured(result)
     asked.answer(figures, files, rerun, lambda console: _print(console, scenario, result))
     files.tell_of_page(failure(result))
     return result

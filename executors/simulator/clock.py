@@ -89,6 +89,11 @@ class EventLoop:
         return (argument for _, _, each, argument in self._heap if each == action)
 
     @property
+    def is_done_for_now(self) -> bool:
+        """Whether nothing more is due at this instant."""
+        return self._heap[0][0] > self.now and self._stream_at > self.now
+
+    @property
     def next_at(self) -> float | None:
         """When the next action is due; None: nothing will ever happen again."""
         next_at = min(self._heap[0][0], self._stream_at)

@@ -14,6 +14,7 @@ from executors.simulator.deployment import DeploymentWorld
 from executors.simulator.faults.schedule import Schedule
 from executors.simulator.load.arrivals import Arrivals, busiest_minute
 from executors.simulator.motion import Motion, Progress
+from executors.simulator.record.costs import bills, cost_figures
 from executors.simulator.record.engine_figures import engine_figures
 from executors.simulator.record.figures import DeploymentFigures, figures_of, request_figures
 from executors.simulator.record.happenings import Failure, Happening
@@ -180,6 +181,10 @@ class Run(Motion[Journal]):
         ports = self.world.deployments
         for port in ports.values():
             port.finish()
+        outages = self.world.outages.until(now)
+        costs = (
+            bills(self.world.scenario, {name: port.tally.gpu_seconds_of for name, port in ports.items()}, outages, now) or {}
+        )
         return RunResult(
             scenario=self.world.scenario.name,
             seed=self.world.scenario.seed,
@@ -200,6 +205,7 @@ class Run(Motion[Journal]):
                         autoscaled=port.deployment.autoscaling is not None,
                     ),
                     engine=engine_figures(port.requests, now),
+                    cost=cost_figures(costs.get(name), port.requests),
                 )
                 for name, port in ports.items()
             ),
@@ -210,7 +216,7 @@ class Run(Motion[Journal]):
             series={name: _series_of(port, now) for name, port in ports.items()},
             decisions=self.controller.notebook.decisions,
             scaling_notes={name: tuple(notes) for name, notes in self.controller.scaling_notes.items()},
-            outages=self.world.outages.until(now),
+            outages=outages,
             nodes=tuple(self.world.cluster.nodes),
         )
 

@@ -171,7 +171,7 @@ def test_none_found_is_said_with_what_came_nearest_and_status_1(folder, argument
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ((), "expected --slo GOAL such as --slo 'p99 latency_s < 2', found no objective"),
+        ((), "expected --slo GOAL such as --slo 'p99 latency_s < 2', or slo in the scenario, found no objective"),
         (
             ("--slo", "lost < 1"),
             "expected --vary KEY=VALUE,VALUE,... such as --vary target_replicas=1..64, found nothing to vary",

@@ -63,13 +63,14 @@ def serve_by_token(engine: Engine, requests: list[EngineRequest], troubles: Trou
     def admit(planned: dict[int, int], budget: int) -> None:
         while queue and len(cached) < engine.max_num_seqs and sum(planned.values()) < budget:
             who = queue[0]
-            chunk = min(total(who), budget - sum(planned.values()))
-            if chunk < total(who) and not engine.chunked_prefill:
+            prefix = requests[who].cached
+            chunk = min(total(who) - prefix, budget - sum(planned.values()))
+            if prefix + chunk < total(who) and not engine.chunked_prefill:
                 break
-            if used(planned) + size(who, chunk) > engine.blocks:
+            if used(planned) + size(who, prefix + chunk) > engine.blocks:
                 break
             queue.pop(0)
-            cached[who] = 0
+            cached[who] = prefix
             planned[who] = chunk
 
     def continue_running(planned: dict[int, int], budget: int) -> list[int]:

@@ -24,6 +24,7 @@ JSON = st.recursive(
 )
 # Files are read together with the scenario, and there are none here.
 WITHOUT = {"fault_trace", "where", "columns", "node_list", "weight_sizes", "applications", "every_deployment"}
+WITHOUT |= {"gpu_prices_per_hour", "slo"}  # mappings and texts with forms of their own
 
 
 def of_check(check: Check) -> st.SearchStrategy[Any]:
@@ -109,7 +110,7 @@ def _as_residency_has_it(data: dict[str, Any], deployment: dict[str, Any], has_r
             data.pop(key, None)
     else:
         deployment.pop("residency", None)
-        kinds -= {cls.kind for cls in OF_WEIGHTS}
+        kinds -= {cls.kind for cls in OF_WEIGHTS} | {"replica_slow"}  # only an engine is slow
     data["faults"] = [fault for fault in data.get("faults", ()) if fault["kind"] in kinds]
     for about in (*data["faults"], *data.get("changes", ())):
         for key in ("rank", "replica_id") if has_residency else ("evict",):

@@ -3,6 +3,7 @@
 import itertools
 from random import Random
 
+import attrs
 import pytest
 
 from executors.simulator.engines.replay import EngineRequest, Hang, Troubles, serve
@@ -42,6 +43,10 @@ def some_requests(draw: Random, engine: Engine) -> list[EngineRequest]:
     return requests
 
 
+def with_cached(draw: Random, requests: list[EngineRequest]) -> list[EngineRequest]:
+    return [attrs.evolve(each, cached=draw.choice([0, each.prompt // 2, each.prompt - 1])) for each in requests]
+
+
 def some_troubles(draw: Random) -> Troubles:
     hangs, at_ps = list[Hang](), 0
     for _ in range(draw.choice([0, 0, 1, 3])):
@@ -77,7 +82,10 @@ def hold_equal_at_random(seeds: range) -> None:
     for seed in seeds:
         draw = Random(seed)
         engine = some_engine(draw)
-        more, evicted = hold_equal(engine, some_requests(draw, engine), some_troubles(draw))
+        requests = some_requests(draw, engine)
+        if seed % 3 == 0:
+            requests = with_cached(draw, requests)
+        more, evicted = hold_equal(engine, requests, some_troubles(draw))
         iterations, preemptions = iterations + more, preemptions + evicted
     assert iterations > 30 * len(seeds)
     assert preemptions > len(seeds)
@@ -177,6 +185,7 @@ TEN_PS = StepTime(Curve(((1, 10),)), Curve(((0, 0),)))
         ([EngineRequest(8, 1, 1)], Troubles(drain_ps=7), "refused", 8),
         ([EngineRequest(0, 1, 5)], Troubles((Hang(20, 4),)), "finished", 54),
         ([EngineRequest(0, 1, 100), EngineRequest(25, 1, 1, 40)], Troubles(), "expired", 40),
+        ([EngineRequest(0, 1, 5)], Troubles((Hang(25, 100),), crash_ps=50), "lost", 50),
     ],
     ids=[
         "expiry at a boundary",
@@ -187,6 +196,7 @@ TEN_PS = StepTime(Curve(((1, 10),)), Curve(((0, 0),)))
         "drain before",
         "hang at a boundary",
         "expiry in a full queue",
+        "crash of one that hangs",
     ],
 )
 def test_what_happens_at_one_instant(requests: list[EngineRequest], troubles: Troubles, outcome: str, ended_ps: int) -> None:

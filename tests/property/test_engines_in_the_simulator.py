@@ -166,6 +166,10 @@ def test_a_replica_that_crashes_just_as_an_iteration_ends_has_ended_it() -> None
     hold_equal(1410)
 
 
+def test_whoever_is_handed_over_as_another_leaves_is_in_the_flight_that_begins_then() -> None:
+    hold_equal(1454)
+
+
 @pytest.mark.night
 def test_w1_holds_in_a_thousand_simulated_worlds() -> None:
     hold_equal_at_random(range(1_000, 2_000))

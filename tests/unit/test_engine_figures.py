@@ -107,7 +107,7 @@ def test_gaps_of_a_leap_are_counted_as_one_by_one() -> None:
     for growth, steps, late in ((0, 5, 0), (3 * MS, 40, 0), (MS, 1, 7 * MS), (MS, 9, 7 * MS)):
         leap, single = TokenGaps(), TokenGaps()
         last = [5 * MS, 5 * MS, 2 * MS]
-        leap.after_leap(last, 5 * MS, 10 * MS, growth, steps, late)
+        leap.after_leap([(5 * MS, 2), (2 * MS, 1)], 5 * MS, 10 * MS, growth, steps, late)
         for each in last:
             for at in range(steps):
                 stall = 5 * MS - each if at == 0 else 0

@@ -7,8 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from executors.cli.app import app
-from executors.simulator.engines.batching import EngineBatch, EngineSequence
+from executors.simulator.engines.batching import EngineBatch
 from executors.simulator.engines.closed_loop import Factors, closed_loop
+from executors.simulator.engines.decoders import EngineSequence
 from executors.simulator.engines.fit import BenchmarkPoint, StepPoint, fit_benchmark, fit_steps
 from executors.simulator.engines.points import points_of
 from executors.simulator.engines.spec import Curve, Engine, StepTime

@@ -6,11 +6,14 @@ import jsonschema
 import pytest
 import yaml
 
+from executors.cli.never_came import warn_of_what_was_not_measured
 from executors.simulator.fields import FieldProblem
+from executors.simulator.report.words import rows
 from executors.simulator.run import Run
 from executors.simulator.scenario.errors import ScenarioError, path_text
 from executors.simulator.scenario.loading import load_arrivals, parse_scenario
 from executors.simulator.scenario.model import Scenario
+from executors.simulator.scenario.offered import warnings_of
 from executors.simulator.scenario.requests import PoissonRequests
 from executors.simulator.scenario.schema import scenario_schema
 
@@ -153,3 +156,102 @@ def test_requests_check_themselves_also_from_python() -> None:
     with pytest.raises(FieldProblem) as caught:
         PoissonRequests(rate_per_s=1, for_s=1)
     assert path_text(caught.value.keys) == "service_s"
+
+
+def test_what_can_not_be_done_is_warned_of() -> None:
+    """A request takes 80 times 0.5 ms of a prompt and 5 times 10 ms of output at least: 10 in a second are 0.9 of a replica."""
+    tokens = "{prompt: 80, output: 5}"
+    few = f"requests: {{poisson: {{rate_per_s: RATE, for_s: 60, tokens: {tokens}}}}}"
+    engine = ENGINE.replace("64", "1000").replace("[3, 12]", "[2, 20]")
+    for rate, told in (("10", []), ("30", ["overload: llm is offered at least 2."])):
+        scenario = scenario_of(engine, few.replace("RATE", rate))
+        found = warnings_of(scenario, load_arrivals(scenario, ROOT, 0))
+        assert [line[: len(told[at])] for at, line in enumerate(found)] == told
+    scenario = scenario_of(f"{ENGINE}", few.replace("RATE", "1"))
+    (line,) = warnings_of(scenario, load_arrivals(scenario, ROOT, 0))
+    assert line == "too_long: 100.0% of the requests of llm have more than the 64 tokens that a replica can hold"
+    none = scenario_of(deployment="max_ongoing_requests: 128")
+    assert warnings_of(none, load_arrivals(none, ROOT, 0)) == ()
+
+
+@pytest.mark.parametrize(
+    ("faults", "took_s"),
+    [
+        ("[]", 1.0),
+        ("[{kind: replica_slow, at: 60.505, deployment: llm, rank: 0, factor: 3, for_s: 0.1}]", 1.08),
+        ("[{kind: replica_slow, at: 60.505, deployment: llm, rank: 0, factor: 3}]", 0.51 + 0.49 * 3),
+        (
+            "[{kind: replica_slow, at: 60.505, deployment: llm, rank: 0, factor: 2},"
+            " {kind: replica_slow, at: 60.505, deployment: llm, factor: 1.5}]",
+            0.51 + 0.49 * 3,
+        ),
+        (
+            "[{kind: replica_slow, at: 60.505, deployment: llm, rank: 0, factor: 3},"
+            " {kind: replica_hang, at: 60.502, deployment: llm, rank: 0, for_s: 0.01}]",
+            0.52 + 0.49 * 3,
+        ),
+    ],
+    ids=["never", "for a while", "for ever", "twice", "while it hangs"],
+)
+def test_a_slow_replica_takes_longer_from_its_next_iteration_on(faults: str, took_s: float, tmp_path: Path) -> None:
+    """100 iterations of 10 ms."""
+    (tmp_path / "t.csv").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n0,1,100\n")
+    table = "{gpu_type: H100, tp: 2, base_ms: [[0, 10]], prompt_ms: [[0, 0]]}"
+    trace = "requests: {trace: {file: t.csv, begin_s: 60}}"
+    scenario = scenario_of(f"name: x, kv_cache_tokens: 1600, tables: [{table}]", trace, more=f"faults: {faults}")
+    figures = Run(scenario, load_arrivals(scenario, tmp_path, 0)).go().deployments[0].engine
+    assert figures is not None
+    assert figures.e2e_s.mean == pytest.approx(took_s, abs=1e-9)
+    if faults == "[]":  # from 1 to 100 tokens in blocks of 16, of which there are 100
+        assert figures.kv_mean == pytest.approx(sum(-(-tokens // 16) for tokens in range(1, 101)) / 100 / 100, rel=0.1)
+
+
+def test_a_run_may_end_while_engines_work() -> None:
+    """Requests of 100 s each, all of them in the engine when the run ends, or in its line, or on their way out."""
+    busy = "requests: {poisson: {rate_per_s: 4, begin_s: 60, for_s: 5, tokens: {prompt: 3, output: 10000}}}"
+    engine = ENGINE.replace("64", "100000, max_num_seqs: 4")
+    scenario = scenario_of(engine, busy, more="duration_s: 70")
+    requests = Run(scenario, load_arrivals(scenario, ROOT, 0)).go().deployments[0].requests
+    assert (requests.done, requests.unfinished) == (0, requests.arrived)
+    assert requests.wait_s.censored == requests.arrived > 10
+
+
+def test_only_engines_are_slow() -> None:
+    nodes = "nodes: [{name: n, gpus: 1}]\nfaults: [{kind: replica_slow, at: 1, deployment: llm, factor: 2}]\n"
+    with pytest.raises(ScenarioError, match=r"faults.0..deployment: expected a deployment with an engine, found .llm"):
+        parse_scenario(f"{nodes}deployments: [{{name: llm, target_replicas: 1}}]", "s.yaml")
+    other = TOKENS + "\n  - {name: b, target_replicas: 1}"
+    faults = "faults: [{kind: replica_slow, at: 1, deployment: b, factor: 2}]"
+    with pytest.raises(ScenarioError, match=r"expected one with an engine: llm, found .b"):
+        scenario_of(deployment=other, more=faults)
+
+
+def test_time_beyond_measured_points_is_told_and_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+    burst = "requests: {poisson: {rate_per_s: 1000, begin_s: 60, for_s: 0.1, tokens: {prompt: 3, output: 20}}}"
+    for knots, extrapolated in (("[3, 12]", True), ("[300, 12]", False)):
+        engine = ENGINE.replace("64", "100000").replace("[3, 12]", knots).replace("[10, 5]", "[1000, 5]")
+        scenario = scenario_of(engine, f"max_ongoing_requests: 100\n    {burst}")
+        result = Run(scenario, load_arrivals(scenario, ROOT, 0)).go()
+        figures = result.deployments[0].engine
+        assert figures is not None
+        assert (figures.extrapolated > 0.5) is extrapolated
+        assert ("  beyond measured points" in dict(rows(result.deployments[0]))) is extrapolated
+        warn_of_what_was_not_measured(result)
+        assert ("extrapolated: llm was busy for" in capsys.readouterr().err) is extrapolated
+
+
+def test_cached_tokens_of_a_trace_take_no_time_and_have_their_place(tmp_path: Path) -> None:
+    """All of a prompt but its last token at most: always 13 of 100 blocks, and an iteration of 200, 100 or 1 prompt tokens."""
+    ttfts, peaks = [], []
+    for count in (0, 100, 1000):
+        (tmp_path / "t.csv").write_text(f"t,prompt,output,cached\n0,200,2,{count}\n")
+        columns = "{time: t, prompt: prompt, output: output, cached: cached}"
+        trace = f"requests: {{trace: {{file: t.csv, begin_s: 60, columns: {columns}}}}}"
+        scenario = scenario_of(ENGINE.replace("64", "1600"), trace)
+        figures = Run(scenario, load_arrivals(scenario, tmp_path, 0)).go().deployments[0].engine
+        assert figures is not None
+        ttfts.append(figures.ttft_s.mean)
+        peaks.append(figures.kv_peak)
+    base_ms = 9  # of no sequence that decodes
+    assert ttfts == pytest.approx([(base_ms + prompt / 2) / 1000 for prompt in (200, 100, 1)], rel=1e-3)
+    assert peaks == [0.13, 0.13, 0.13]

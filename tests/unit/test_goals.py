@@ -6,7 +6,16 @@ import pytest
 
 from executors.simulator.questions.cells import CellOutcome
 from executors.simulator.questions.goal_search import GoalVerdict, Observed
-from executors.simulator.questions.goals import FIGURES, FigureKind, judge_all, parse_aim, parse_goal
+from executors.simulator.questions.goals import (
+    COSTS,
+    ENGINE,
+    FIGURES,
+    FigureKind,
+    check_names,
+    judge_all,
+    parse_aim,
+    parse_goal,
+)
 from executors.simulator.questions.statistics import one_sided, share_bounds
 from executors.simulator.record.flat_figures import flatten
 from executors.simulator.scenario import ScenarioError
@@ -59,10 +68,45 @@ def test_requests_without_an_answer_are_the_slowest():
     assert parse_goal("share lost < 1%").value(CellOutcome({"llm": nobody})) == 0.0
 
 
+def test_times_of_tokens_are_those_of_deployments_with_an_engine():
+    served = {**RUN, "engine.utilisation": 0.5, "engine.ttft_of_all_s.p99": 1.5, "engine.attainment": 0.9}
+    mixed = CellOutcome({"llm": served, "code": OTHER})
+    assert parse_goal("p99 ttft_s < 2").margin(mixed) == 0.5
+    assert parse_goal("p99 ttft_s < 2").margin(CellOutcome({"llm": {**served, "requests.done": 989.0}})) == -math.inf
+    assert parse_goal("attainment > 0.8 of llm").margin(mixed) == pytest.approx(0.1)
+    nobody = {**served, "requests.arrived": 0.0, "requests.done": 0.0, "engine.attainment": None}
+    assert parse_goal("attainment > 0.8").margin(CellOutcome({"llm": nobody})) == pytest.approx(0.2)
+
+
+def test_times_of_tokens_need_an_engine():
+    reading = {"--slo": parse_goal("p99 ttft_s < 2").reading}
+    with pytest.raises(ScenarioError, match="--slo: expected ttft_s for a deployment with an engine, found 'p99 ttft_s'"):
+        check_names(reading, ["llm"], {ENGINE: []})
+    of_code = {"--slo": parse_goal("p99 ttft_s < 2 of code").reading}
+    with pytest.raises(ScenarioError, match="--slo: expected ttft_s of llm, found 'p99 ttft_s of code'"):
+        check_names(of_code, ["llm", "code"], {ENGINE: ["llm"]})
+    check_names(reading, ["llm", "code"], {ENGINE: ["llm"]})
+
+
+def test_costs_are_those_of_gpus_with_prices():
+    priced = {**RUN, "cost.cost_usd": 12.0, "cost.cost_per_mtok_output": 3.0, "cost.cost_per_mtok_good": None}
+    both = CellOutcome({"llm": priced, "code": {**priced, "cost.cost_per_mtok_output": 5.0}})
+    assert parse_aim(None, None, None, has_prices=True).value(both) == 24.0
+    assert parse_aim("cost", None, 2.5, has_prices=True).value(both) == 2.5 * 8
+    assert parse_aim("cost_per_mtok_output", None, None).value(both) == 5.0
+    assert parse_goal("cost_per_mtok_good < 9").margin(both) == -math.inf
+    reading = {"--minimize": parse_aim("cost", None, None, has_prices=True).reading}
+    with pytest.raises(ScenarioError, match="--minimize: expected cost_usd for a deployment with GPUs with prices"):
+        check_names(reading, ["llm"], {COSTS: []})
+
+
 def test_every_figure_of_the_table_is_one_of_a_run():
     for deployment in everything().deployments:
         found = flatten(deployment)
         for figure in FIGURES.values():
+            if figure.needs is not None:
+                assert figure.keys[0] not in found
+                continue
             before = "p99" if figure.kind is FigureKind.TIMES else ""
             assert figure.of(before, found) >= 0.0, figure.name
 

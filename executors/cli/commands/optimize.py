@@ -19,7 +19,8 @@ BUDGET_MAX = 1_000_000
 def optimize(
     scenario: Annotated[Path, typer.Argument(help="A scenario file.", metavar="SCENARIO", show_default=False)],
     slo: Annotated[
-        list[str] | None, typer.Option("--slo", metavar="GOAL", help="What has to be met, as below; repeatable.")
+        list[str] | None,
+        typer.Option("--slo", metavar="GOAL", help="What has to be met, as below; repeatable. [default: slo of the scenario]"),
     ] = None,
     vary: Annotated[
         list[str] | None,
@@ -28,14 +29,17 @@ def optimize(
     minimize: Annotated[
         str | None,
         typer.Option(
-            metavar="AIM", help="What is to be small. [default: cost with --gpu-price, else gpu_hours]", show_default=False
+            metavar="AIM",
+            help="What is to be small. [default: cost where there are prices, else gpu_hours]",
+            show_default=False,
         ),
     ] = None,
     maximize: Annotated[
         str | None, typer.Option(metavar="AIM", help="Or large: rate, or a figure.", show_default=False)
     ] = None,
     gpu_price: Annotated[
-        float | None, typer.Option(min=0.0, metavar="USD", help="Price of one GPU for one hour.", show_default=False)
+        float | None,
+        typer.Option(min=0.0, metavar="USD", help="Price of one GPU for one hour, whatever its type.", show_default=False),
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="What is set in all runs; repeatable.")
@@ -81,12 +85,15 @@ def optimize(
 
     \b
     GOAL  [p50|p95|p99|share] FIGURE < VALUE [@ P% of runs] [of DEPLOYMENT], also with <=, > and >=
-    FIGURE of all requests, with p50, p95 or p99: latency_s, wait_s; whoever had no answer is the slowest
+    FIGURE of all requests, with p50, p95 or p99: latency_s, wait_s, of engines ttft_s, tpot_s; whoever had no answer is
+           the slowest
            requests, as a count or a share: waited_over_1_s, not_done, lost, failed, expired, unfinished, retried
            others: gpu_hours, longest_gap_s, incomplete_s, below_floor_s, unserved_rank_s, rank_gap_s, update_s,
-           ranks_moved, reconfigures, replica_starts, healthy
-    AIM    known before any run: replicas, gpus, node_gpus; measured: cost (gpu_hours at --gpu-price), or a FIGURE as
-           above; to maximize: rate, the value of a varied rate_per_s, speedup or scale
+           ranks_moved, reconfigures, replica_starts, healthy; of engines: attainment, goodput_rps, output_tokens_per_s,
+           preemptions, kv_mean, kv_peak, utilisation, too_long; where GPUs have prices: cost_usd, cost_per_mtok_output,
+           cost_per_mtok_total, cost_per_mtok_good
+    AIM    known before any run: replicas, gpus, node_gpus; measured: cost (by gpu_prices_per_hour, or gpu_hours at
+           --gpu-price), or a FIGURE as above; to maximize: rate, the value of a varied rate_per_s, speedup or scale
 
     A goal without @ is one for the mean of all runs. It counts as met when it is with 95 % confidence, over all that the
     search looks at together; what cannot be decided counts as missed, and is marked ~.

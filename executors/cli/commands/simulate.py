@@ -79,7 +79,7 @@ def simulate(
       replica ID crashes                        rank K of NAME crashes
       a replica of NAME crashes                 rank K of NAME hangs [for TIME]
       controller crashes for TIME               rank K of NAME is unready [for TIME]
-      bundle 3 of GROUP lost [for TIME]
+      bundle 3 of GROUP lost [for TIME]         rank K of NAME 3 times slower [for TIME]
       placement group GROUP removed
       next 2 starts of NAME fail                starts of NAME fail for TIME
       starts of NAME 5 times slower [for TIME]  starts on node N 5 times slower [for TIME]

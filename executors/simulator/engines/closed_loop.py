@@ -12,9 +12,10 @@ from typing import Any
 
 import attrs
 
-from executors.simulator.engines.batching import EngineBatch, EngineSequence
+from executors.simulator.engines.batching import EngineBatch
+from executors.simulator.engines.decoders import EngineSequence
 from executors.simulator.engines.gaps import TokenGaps
-from executors.simulator.engines.spec import Engine
+from executors.simulator.engines.spec import Curve, Engine
 
 DIGIT = 80
 """Bits of each factor: no run has so many of anything."""
@@ -51,6 +52,7 @@ class _Counting:
     """Stands for the time of an iteration, and counts instead."""
 
     kv_ps = 1 << 2 * DIGIT
+    base = prompt = Curve(((0, 0),))
 
     def of(self, decoding: int, context: int, prompt: int, pairs: int) -> int:
         """A digit for each."""

@@ -40,21 +40,27 @@ class TokenGaps:
         self.counts[number] = self.counts.get(number, 0) + count
 
     def after_leap(
-        self, last_ps: Sequence[int], begun_ps: int, first_ps: int, growth_ps: int, steps: int, late_ps: int = 0
+        self, since: Sequence[tuple[int, int]], begun_ps: int, first_ps: int, growth_ps: int, steps: int, late_ps: int = 0
     ) -> None:
-        """The gaps of a leap, for sequences whose newest tokens were there at these times; its last iteration ends late."""
-        stalled = [each for each in last_ps if each != begun_ps]
+        """The gaps of a leap, for so many sequences with their newest tokens of these times; its last iteration ends late."""
+        if len(since) == 1 and since[0][0] == begun_ps and not late_ps:
+            self._add_series(first_ps, growth_ps, 0, steps, since[0][1])
+            return
+        begin, on_time, count = 0, 0, 0
         first_late_ps = late_ps if steps == 1 else 0
-        for each in stalled:
-            self.add(begun_ps + first_ps + first_late_ps - each)
-        begin = 0
-        if stalled:
-            begin = 1
-            self._add_some(first_ps + first_late_ps, len(last_ps) - len(stalled))
+        for last_ps, each in since:
+            count += each
+            if last_ps == begun_ps:
+                on_time = each
+            else:
+                begin = 1
+                self.add(begun_ps + first_ps + first_late_ps - last_ps, each)
+        if begin:
+            self._add_some(first_ps + first_late_ps, on_time)
         if late_ps and begin < steps:
             steps -= 1
-            self._add_some(first_ps + growth_ps * steps + late_ps, len(last_ps))
-        self._add_series(first_ps, growth_ps, begin, steps, len(last_ps))
+            self._add_some(first_ps + growth_ps * steps + late_ps, count)
+        self._add_series(first_ps, growth_ps, begin, steps, count)
 
     def _add_some(self, gap_ps: int, count: int) -> None:
         if count:
@@ -65,7 +71,7 @@ class TokenGaps:
         while begin < end:
             number = class_of(first_ps + growth_ps * begin)
             until = end
-            if class_of(first_ps + growth_ps * (end - 1)) != number:
+            if growth_ps and end - begin > 1 and class_of(first_ps + growth_ps * (end - 1)) != number:
                 until = min(end - 1, max(begin + 1, int((math.exp((number + 1) * WIDTH) - first_ps) / growth_ps)))
                 while class_of(first_ps + growth_ps * (until - 1)) != number:  # exp and log need not agree to the last bit
                     until -= 1

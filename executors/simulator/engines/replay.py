@@ -4,18 +4,26 @@ from collections.abc import Sequence
 
 import attrs
 
-from executors.simulator.engines.batching import EngineBatch, EngineSequence
+from executors.simulator.engines.batching import EngineBatch
+from executors.simulator.engines.decoders import EngineSequence
 from executors.simulator.engines.spec import Engine
 
 
 @attrs.frozen
 class EngineRequest:
-    """A request as it comes: its prompt and output in tokens, and when its caller gives up (at the end of an iteration)."""
+    """A request as it comes.
+
+    Attributes:
+        prompt, output: In tokens.
+        expires_ps: When its caller gives up (at the end of an iteration).
+        cached: Tokens of the prompt that need no computing, fewer than all.
+    """
 
     arrived_ps: int
     prompt: int
     output: int
     expires_ps: int | None = None
+    cached: int = 0
 
 
 @attrs.frozen
@@ -137,7 +145,6 @@ class _Replica:
                 batch.stretch(hang.for_ps)
         assert batch.ends_ps is not None, "a flight is under way"
         if batch.ends_ps > crash_ps:
-            batch.lose(crash_ps)
             self._crash(crash_ps)
             return False
         self.now_ps = batch.ends_ps
@@ -146,6 +153,7 @@ class _Replica:
         return True
 
     def _crash(self, crash_ps: int) -> None:
+        self.batch.lose(crash_ps)
         self._take(crash_ps)
         for sequence in tuple(self.there.values()):
             self._end(sequence, "lost", crash_ps)
@@ -162,7 +170,7 @@ class _Replica:
             elif asked.prompt + asked.output > self.batch.engine.longest:
                 self.answers[key] = Answered("too_long", ended_ps=asked.arrived_ps)
             else:
-                self.there[key] = EngineSequence(key, asked.prompt, asked.output)
+                self.there[key] = EngineSequence(key, asked.prompt, asked.output, asked.cached)
                 self.batch.add(self.there[key])
 
     def _end(self, sequence: EngineSequence, outcome: str, at_ps: int) -> None:

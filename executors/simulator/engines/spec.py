@@ -14,6 +14,7 @@ from executors.simulator.fields import FieldProblem, choice, flag, integer, opti
 PS_PER_S = 10**12
 TOKENS_MAX = 10**9
 SEQUENCES_MAX = 65_536
+KNOWN_MAX = 8_192
 
 _tokens = integer(1, TOKENS_MAX)
 _picoseconds = integer(0, PS_PER_S)
@@ -28,17 +29,37 @@ class Curve:
     """
 
     knots: tuple[tuple[int, int], ...]
+    _xs: tuple[int, ...] = attrs.field(init=False, repr=False, eq=False)
+    _known: dict[int, int] = attrs.field(init=False, repr=False, eq=False, factory=dict)
+    """What it is at small x, where that was asked for: batches come again and again."""
+
+    @_xs.default
+    def _xs_of_knots(self) -> tuple[int, ...]:
+        return tuple(x for x, _ in self.knots)
 
     def __attrs_post_init__(self) -> None:
-        xs = [x for x, _ in self.knots]
+        xs = list(self._xs)
         if not xs or xs != sorted(set(xs)) or xs[0] < 0 or min(y for _, y in self.knots) < 0:
             raise FieldProblem(("knots",), self.knots, "one or more pairs (x, ps), none negative, x ascending")
 
+    @property
+    def measured_to(self) -> float:
+        """Up to which x there are points; a constant is one everywhere."""
+        return self._xs[-1] if len(self.knots) > 1 else float("inf")
+
     def at(self, x: int) -> int:
         """Picoseconds at x, rounded down, never negative."""
+        found = self._known.get(x)
+        if found is None:
+            found = self._between(x)
+            if x <= KNOWN_MAX:
+                self._known[x] = found
+        return found
+
+    def _between(self, x: int) -> int:
         if len(self.knots) == 1:
             return self.knots[0][1]
-        right = min(max(bisect_right(self.knots, x, key=lambda knot: knot[0]), 1), len(self.knots) - 1)
+        right = bisect_right(self._xs, x, 1, len(self.knots) - 1)
         (x0, y0), (x1, y1) = self.knots[right - 1], self.knots[right]
         return max(y0 + (y1 - y0) * (x - x0) // (x1 - x0), 0)
 
@@ -63,6 +84,12 @@ class StepTime:
         """Picoseconds of one iteration."""
         prefill_ps = self.prompt.at(prompt) if prompt else 0
         return max(self.base.at(decoding), 1) + self.kv_ps * context + prefill_ps + self.pair_ps * pairs
+
+    def times(self, factor: float) -> "StepTime":
+        """All of it so many times as long, each value rounded once."""
+        base, prompt = (Curve(tuple((x, round(y * factor)) for x, y in each.knots)) for each in (self.base, self.prompt))
+        kv_ps, pair_ps = (min(round(each * factor), PS_PER_S) for each in (self.kv_ps, self.pair_ps))
+        return StepTime(base, prompt, kv_ps, pair_ps)
 
 
 @attrs.frozen

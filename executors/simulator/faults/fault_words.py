@@ -33,6 +33,7 @@ from executors.simulator.scenario.faults import (
     NodePreemption,
     ReplicaCrash,
     ReplicaHang,
+    ReplicaSlow,
     ReplicaUnready,
     SlowStart,
     StartFailure,
@@ -53,6 +54,8 @@ def _deployment_of(replica_id: str) -> str:
 def _replica(cls: Any) -> Callable[[Moment, Words], Happens]:
     def make(at: Moment, words: Words) -> Happens:
         so_long = {"for_s": lasts(words)} if cls is not ReplicaCrash else {}
+        if "factor" in words:
+            so_long["factor"] = float(words["factor"])
         if words.get("replica"):
             replica_id = words["replica"]
             made: Happens = cls(at=at, deployment=_deployment_of(replica_id), replica_id=replica_id, **so_long)
@@ -98,6 +101,11 @@ FORMS: Forms = (
     ),
     ("replica ID crashes", rf"{_WHO} crashes", _replica(ReplicaCrash)),
     ("rank K of NAME hangs [for TIME]", rf"{_WHO} hangs{LASTS}", _replica(ReplicaHang)),
+    (
+        "rank K of NAME 3 times slower [for TIME]",
+        rf"{_WHO} (?:is )?(?P<factor>[0-9]+(?:\.[0-9]+)?) times slower{LASTS}",
+        _replica(ReplicaSlow),
+    ),
     ("rank K of NAME is unready [for TIME]", rf"{_WHO} (?:is )?unready{LASTS}", _replica(ReplicaUnready)),
     (
         "starts of NAME fail for TIME",
@@ -211,7 +219,7 @@ def inject(run: Run, text: str, at: float) -> None:
         what = attrs.evolve(what, deployment=found[0])  # type: ignore[arg-type]
     if isinstance(what, BundleLoss):
         check_known(text, "placement group", what.group, scenario.bundle_counts)
-    if isinstance(what, (ReplicaCrash, ReplicaHang, ReplicaUnready)) and what.at.offset_s == at:
+    if isinstance(what, (ReplicaCrash, ReplicaHang, ReplicaSlow, ReplicaUnready)) and what.at.offset_s == at:
         port = run.world.deployments[what.deployment]
         if what.replica_id is not None:
             check_known(text, "live replica", what.replica_id, port.processes)

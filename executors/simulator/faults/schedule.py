@@ -1,6 +1,7 @@
 """Puts what the scenario says, faults and changes, on the clock."""
 
 import math
+from typing import TypeAlias
 
 from executors.simulator.controller import SimulatedController
 from executors.simulator.deployment import DeploymentWorld
@@ -23,6 +24,7 @@ from executors.simulator.scenario.faults import (
     NodePreemption,
     ReplicaCrash,
     ReplicaHang,
+    ReplicaSlow,
     ReplicaUnready,
     SlowStart,
     StartFailure,
@@ -31,6 +33,8 @@ from executors.simulator.scenario.model import Change
 from executors.simulator.scenario.moments import Moment
 from executors.simulator.world import SimulatedWorld
 from rankcore.frozen import thaw_json
+
+OfReplica: TypeAlias = ReplicaCrash | ReplicaHang | ReplicaSlow | ReplicaUnready
 
 
 class Schedule:
@@ -80,7 +84,7 @@ class Schedule:
         """A fault comes now."""
         world, now = self._world, self._world.loop.now
         match fault:
-            case ReplicaCrash() | ReplicaHang() | ReplicaUnready():
+            case ReplicaCrash() | ReplicaHang() | ReplicaSlow() | ReplicaUnready():
                 self._hit_replica(fault, by_rate=False)
             case StartFailure():
                 self._tell(fault.deployment, f"{_starts(fault)} of {_where(fault)} fail", fault.node)
@@ -128,7 +132,7 @@ class Schedule:
     def _strike_by_rate(self, fault: Fault) -> None:
         """The same, for a fault of which nobody knew before that it comes now."""
         self.last_at = max(self.last_at, self._world.loop.now + self._lasts_s(fault))
-        if isinstance(fault, (ReplicaCrash, ReplicaHang, ReplicaUnready)):
+        if isinstance(fault, (ReplicaCrash, ReplicaHang, ReplicaSlow, ReplicaUnready)):
             self._hit_replica(fault, by_rate=True)
         else:
             self._strike(fault)
@@ -148,12 +152,14 @@ class Schedule:
                 return fault.for_s or 0.0
             case NodePartition():
                 return fault.for_s or self._world.scenario.usual_network.lease_s
-            case ReplicaHang() | ReplicaUnready() | StartFailure() | SlowStart() | CrashAfterReady() | ConfigFails():
+            case ReplicaHang() | ReplicaSlow() | ReplicaUnready() | StartFailure() | SlowStart():
+                return fault.for_s or 0.0
+            case CrashAfterReady() | ConfigFails():
                 return fault.for_s or 0.0
             case ReplicaCrash() | LoadFailure() | MemoryShrinks():
                 return 0.0
 
-    def _hit_replica(self, fault: ReplicaCrash | ReplicaHang | ReplicaUnready, *, by_rate: bool) -> None:
+    def _hit_replica(self, fault: OfReplica, *, by_rate: bool) -> None:
         port = self._world.deployments[fault.deployment]
         process = self._victim(fault, port)
         if process is None:
@@ -172,15 +178,20 @@ class Schedule:
             port.lives.become_unready(process)
             if fault.for_s is not None:
                 self._world.loop.after(fault.for_s, port.lives.become_ready, process)
+        elif isinstance(fault, ReplicaSlow):
+            self._tell(fault.deployment, f"{named} takes {fault.factor:g} times as long{known_as}")
+            port.requests.slow_down(process.replica_id, fault.factor)
+            if fault.for_s is not None:
+                self._world.loop.after(fault.for_s, port.requests.slow_no_more, process.replica_id, fault.factor)
         else:
             self._tell(fault.deployment, f"{named} hangs{known_as}")
             port.lives.hang(process)
             if fault.for_s is not None:
                 self._world.loop.after(fault.for_s, port.lives.wake, process)
 
-    def _victim(self, fault: ReplicaCrash | ReplicaHang | ReplicaUnready, port: DeploymentWorld) -> SimulatedProcess | None:
+    def _victim(self, fault: OfReplica, port: DeploymentWorld) -> SimulatedProcess | None:
         """Whom a fault hits: of those that are up, and that do not hang already if it is a hang."""
-        may_hang = isinstance(fault, ReplicaCrash)
+        may_hang = isinstance(fault, ReplicaCrash | ReplicaSlow)
         if isinstance(fault, ReplicaUnready):
             return self._any_that_stays(fault, port)
         if fault.replica_id is not None:
@@ -244,7 +255,12 @@ class Schedule:
             self._world.bring_node_back(node_id)
 
 
-_VERBS: dict[type[object], str] = {ReplicaCrash: "crash", ReplicaHang: "hang", ReplicaUnready: "take no requests"}
+_VERBS: dict[type[object], str] = {
+    ReplicaCrash: "crash",
+    ReplicaHang: "hang",
+    ReplicaSlow: "be slow",
+    ReplicaUnready: "take no requests",
+}
 
 
 def _seconds(for_s: float | None) -> float:

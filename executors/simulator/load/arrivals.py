@@ -28,6 +28,7 @@ class Arrivals:
         at_s: Virtual seconds of each arrival, ascending.
         service_s: How long a replica works on each; empty where an engine says that.
         prompt, output: Tokens of each, for an engine; else empty.
+        cached: Of each prompt, what needs no computing; None: nothing.
         sessions: Which session each is of; None: of none.
         timeouts_s: How long after its arrival each has to be done; None: as long as the deployment says.
         notes: What a reader of the figures has to know of where they come from.
@@ -37,6 +38,7 @@ class Arrivals:
     service_s: "array[float]" = attrs.Factory(lambda: array("d"))
     prompt: "array[int]" = attrs.Factory(lambda: array("q"))
     output: "array[int]" = attrs.Factory(lambda: array("q"))
+    cached: "array[int] | None" = None
     sessions: "array[int] | None" = None
     timeouts_s: "array[float] | None" = None
     notes: tuple[str, ...] = ()

@@ -15,12 +15,13 @@ Races, at one instant:
 
 import math
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import attrs
 
 from executors.simulator.clock import EventLoop
-from executors.simulator.engines.batching import EngineBatch, EngineSequence
+from executors.simulator.engines.batching import EngineBatch
+from executors.simulator.engines.decoders import EngineSequence
 from executors.simulator.engines.gaps import TokenGaps
 from executors.simulator.engines.spec import PS_PER_S, Engine
 from executors.simulator.load.arrivals import Arrivals
@@ -39,23 +40,30 @@ class EngineCounts:
     Attributes:
         ttft_s, tpot_s: Of the done ones, in the order in which they ended: from arrival to the first token, and for each
             further token, where there is one.
+        delays_s: Likewise from arrival to the first iteration.
         good: How many of them met what a request is to meet.
         too_long: Turned away, as no replica could hold them.
-        output_tokens: Of those that are done.
-        iterations, decoded, busy_ps, lived_ps, preemptions, kv_peak: Of all replicas together; `kv_peak`: the highest share.
+        prompt_tokens, output_tokens, good_tokens: Of those that are done; output tokens of the good ones.
+        iterations, decoded, busy_ps, extrapolated_ps, lived_ps, preemptions, kv_share_ps, kv_peak: Of all replicas together;
+            `kv_share_ps`: of a KV cache, summed over the time of iterations; `kv_peak`: the highest share.
         gaps: Between the tokens of a sequence.
     """
 
     ttft_s: "array[float]" = attrs.Factory(lambda: array("d"))
     tpot_s: "array[float]" = attrs.Factory(lambda: array("d"))
+    delays_s: "array[float]" = attrs.Factory(lambda: array("d"))
     good: int = 0
     too_long: int = 0
+    prompt_tokens: int = 0
     output_tokens: int = 0
+    good_tokens: int = 0
     iterations: int = 0
     decoded: int = 0
     busy_ps: int = 0
+    extrapolated_ps: int = 0
     lived_ps: int = 0
     preemptions: int = 0
+    kv_share_ps: float = 0.0
     kv_peak: float = 0.0
     gaps: TokenGaps = attrs.Factory(TokenGaps)
 
@@ -65,8 +73,10 @@ class EngineCounts:
         self.iterations += work.iterations
         self.decoded += work.decoded
         self.busy_ps += work.busy_ps
+        self.extrapolated_ps += work.extrapolated_ps
         self.lived_ps += lived_ps
         self.preemptions += work.preemptions
+        self.kv_share_ps += work.kv_ps / batch.engine.blocks
         self.kv_peak = max(self.kv_peak, work.kv_peak / batch.engine.blocks)
         self.gaps.merge(work.gaps)
 
@@ -91,6 +101,7 @@ class _Replica:
         begins: Whether a flight is about to begin, once nothing more happens at this instant.
         ready_ps: When it begins.
         hangs_since_ps: None: it does not hang.
+        factors: By which its iterations take longer, for as long as each holds.
     """
 
     server: Server
@@ -101,6 +112,7 @@ class _Replica:
     begins: bool = False
     ready_ps: int = 0
     hangs_since_ps: int | None = None
+    factors: list[float] = attrs.Factory(list)
 
 
 class EngineQueue(RequestQueue):
@@ -130,6 +142,14 @@ class EngineQueue(RequestQueue):
         """The run is over: count what replicas did that still live."""
         for replica in self._replicas.values():
             self.told.add(replica.batch, self._now_ps() - replica.since_ps)
+
+    def _worked_on(self) -> Iterator[tuple[int, int, float]]:
+        """Those in engines, and those that are just about to be turned away."""
+        for replica in self._replicas.values():
+            for index, serving in replica.requests.items():
+                yield index, serving.attempt, serving.began_at
+        for _, index, attempt in self._loop.arguments_of(self._refuse):
+            yield index, attempt, self._loop.now
 
     # -- what happens to replicas
 
@@ -180,6 +200,25 @@ class EngineQueue(RequestQueue):
             replica.batch.stretch(hung_ps)
             self._schedule(replica)
 
+    def slow_down(self, replica_id: ReplicaId, factor: float) -> None:
+        """A replica takes so many times as long for what it begins from now on."""
+        replica = self._replicas.get(replica_id)
+        if replica is not None:
+            replica.factors.append(factor)
+            self._keep_pace(replica)
+
+    def slow_no_more(self, replica_id: ReplicaId, factor: float) -> None:
+        """That is over, unless the replica is."""
+        replica = self._replicas.get(replica_id)
+        if replica is not None and factor in replica.factors:
+            replica.factors.remove(factor)
+            self._keep_pace(replica)
+
+    def _keep_pace(self, replica: _Replica) -> None:
+        if replica.batch.ends_ps is not None and replica.hangs_since_ps is None:
+            self._cut(replica)
+        replica.batch.pace(math.prod(replica.factors))
+
     # -- what happens to requests
 
     def _begin(self, replica_id: ReplicaId, index: int, attempt: int) -> None:
@@ -189,6 +228,8 @@ class EngineQueue(RequestQueue):
             self._loop.at_with(now, self._refuse, (replica, index, attempt))
             return
         sequence = EngineSequence(index, prompt, output)
+        if self.arrivals.cached is not None:
+            sequence.cached = min(self.arrivals.cached[index], prompt - 1)  # the last one gives the first token of output
         replica.requests[index] = _Serving(sequence, attempt, now)
         batch.add(sequence)
         if batch.ends_ps is None:
@@ -238,12 +279,15 @@ class EngineQueue(RequestQueue):
 
     def _fly(self, replica: _Replica) -> None:
         """Begin a flight, if there is anything to do."""
-        replica.begins = False
         if replica.server.gone or replica.hangs_since_ps is not None:
+            replica.begins = False
             return
-        for sequence in replica.batch.drop():
+        batch = replica.batch
+        replica.begins = True  # those that are handed over now are in this flight
+        for sequence in batch.drop() if batch.leaving else ():
             self._leave(replica, sequence)
-        if replica.batch.begin(replica.ready_ps):
+        replica.begins = False
+        if batch.begin(replica.ready_ps):
             self._schedule(replica)
 
     def _cut(self, replica: _Replica) -> None:
@@ -263,14 +307,16 @@ class EngineQueue(RequestQueue):
         if number != replica.number or replica.server.gone:
             return
         batch = replica.batch
-        replica.begins = True  # those that are handed over now ask for nothing: the next flight begins below
-        for sequence in batch.end():
-            self._leave(replica, sequence)
-        replica.begins, replica.ready_ps = False, batch.now_ps
-        next_at = self._loop.next_at
-        if next_at is None or next_at > self._loop.now:
+        left = batch.end()
+        if left:
+            replica.begins = True  # those that are handed over now ask for nothing: the next flight begins below
+            for sequence in left:
+                self._leave(replica, sequence)
+            replica.begins = False
+        replica.ready_ps = batch.now_ps
+        if self._loop.is_done_for_now:
             self._fly(replica)
-        elif batch.running or batch.waiting:
+        elif batch.has_work:
             self._ask(replica)
 
     def _leave(self, replica: _Replica, sequence: EngineSequence) -> None:
@@ -285,11 +331,17 @@ class EngineQueue(RequestQueue):
         """What a request felt that is done."""
         told = self.told
         assert sequence.first_ps is not None, "a request that is done has a token"
-        ttft_s = sequence.first_ps / PS_PER_S - self.arrivals.at_s[sequence.key]
+        assert sequence.begun_ps is not None, "likewise"
+        arrived_at = self.arrivals.at_s[sequence.key]
+        ttft_s = sequence.first_ps / PS_PER_S - arrived_at
+        told.delays_s.append(max(sequence.begun_ps / PS_PER_S - arrived_at, 0.0))
         more = sequence.output - 1
         tpot_s = (sequence.last_ps - sequence.first_ps) / PS_PER_S / more if more else None
         told.ttft_s.append(ttft_s)
+        told.prompt_tokens += sequence.prompt
         told.output_tokens += sequence.output
         if tpot_s is not None:
             told.tpot_s.append(tpot_s)
-        told.good += self._slo.is_met(ttft_s, tpot_s, self.counts.latencies_s[-1])
+        if self._slo.is_met(ttft_s, tpot_s, self.counts.latencies_s[-1]):
+            told.good += 1
+            told.good_tokens += sequence.output

@@ -5,7 +5,7 @@ busiest code of a run, use its two short cuts for them; everything else is an ev
 """
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import attrs
@@ -177,9 +177,7 @@ class RequestQueue:
         waiting = [each for each in self._router.requests.values() if not each.answered]
         if not waiting:
             return found
-        due = ((index, attempt, at) for _, index, attempt, at in self._loop.arguments_of(self._when_done))
-        stuck = (work for server in self._servers.values() for work in server.stuck)
-        began_at = {(index, attempt): at for works in (due, stuck) for index, attempt, at in works}
+        began_at = {(index, attempt): at for index, attempt, at in self._worked_on()}
         for request in waiting:
             index: Any = request.request_id  # ours are indices
             arrived_at = self.arrivals.at_s[index]
@@ -187,6 +185,13 @@ class RequestQueue:
             found.waits_s.append((began_at[index, request.attempt] if is_worked_on else now) - arrived_at)
             found.latencies_s.append(now - arrived_at)
         return found
+
+    def _worked_on(self) -> Iterator[tuple[int, int, float]]:
+        """(index, attempt, began_at) of requests that replicas have."""
+        for _, index, attempt, at in self._loop.arguments_of(self._when_done):
+            yield index, attempt, at
+        for server in self._servers.values():
+            yield from server.stuck
 
     # -- what happens to replicas
 
@@ -246,6 +251,12 @@ class RequestQueue:
         stuck, server.stuck = server.stuck, []
         for index, attempt, began_at in stuck:
             self._end((server, index, attempt, began_at))
+
+    def slow_down(self, replica_id: ReplicaId, factor: float) -> None:
+        """A replica takes so many times as long: not those that take a request's time, whatever else they do."""
+
+    def slow_no_more(self, replica_id: ReplicaId, factor: float) -> None:
+        """That is over."""
 
     def finish(self) -> None:
         """The run is over: nothing is left to count of replicas that take a request's time, whatever else they do."""

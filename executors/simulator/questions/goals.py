@@ -56,10 +56,35 @@ class Figure:
             value = found[f"{self.keys[0]}.{before}"]
             never = (found["requests.done"] or 0.0) < PERCENTILES[before] * arrived
             return (math.inf if arrived else 0.0) if never or value is None else value
+        if self.keys == ATTAINMENT and not arrived:
+            return 1.0  # nobody was disappointed
+        if self.keys[0].startswith(COSTS) and found[self.keys[0]] is None:
+            return math.inf  # nobody had a token for the money
         total = math.fsum(found[key] or 0.0 for key in self.keys)
         return total if before != SHARE else total / arrived if arrived else 0.0
 
+    @property
+    def needs(self) -> str | None:
+        """What only some deployments have, and only they have it; None: all have it."""
+        return next((each for each in NEEDED if self.keys[0].startswith(each)), None)
 
+
+ENGINE, COSTS = "engine.", "cost."
+NEEDED = {ENGINE: "an engine", COSTS: "GPUs with prices (gpu_prices_per_hour)"}
+TELLING = {ENGINE: "engine.utilisation", COSTS: "cost.cost_usd"}
+"""What those have who have what is needed."""
+PER_MTOK = tuple(f"cost_per_mtok_{name}" for name in ("output", "total", "good"))
+ATTAINMENT = ("engine.attainment",)
+OF_ENGINES = (
+    "attainment",
+    "goodput_rps",
+    "output_tokens_per_s",
+    "preemptions",
+    "kv_mean",
+    "kv_peak",
+    "utilisation",
+    "too_long",
+)
 _NOT_DONE = tuple(f"requests.{name}" for name in ("failed", "lost", "expired", "unfinished"))
 FIGURES = {
     figure.name: figure
@@ -73,10 +98,14 @@ FIGURES = {
             for name in ("lost", "failed", "expired", "unfinished", "retried")
         ),
         Figure("gpu_hours", FigureKind.AMOUNT, ("gpu_hours",), "GPU-hours", grows=True),
+        Figure("cost_usd", FigureKind.AMOUNT, (f"{COSTS}cost_usd",), "USD", grows=True),
+        *(Figure(name, FigureKind.AMOUNT, (f"{COSTS}{name}",), "USD") for name in PER_MTOK),
         *(
             Figure(name, FigureKind.AMOUNT, (name,), "s")
             for name in ("longest_gap_s", "incomplete_s", "below_floor_s", "unserved_rank_s", "rank_gap_s", "update_s")
         ),
+        *(Figure(f"{name}_s", FigureKind.TIMES, (f"{ENGINE}{name}_of_all_s",), "s") for name in ("ttft", "tpot")),
+        *(Figure(name, FigureKind.AMOUNT, (f"{ENGINE}{name}",)) for name in OF_ENGINES),
         *(Figure(name, FigureKind.AMOUNT, (name,)) for name in ("ranks_moved", "reconfigures", "replica_starts", "healthy")),
     )
 }
@@ -112,7 +141,10 @@ class Reading:
     def values(self, outcome: CellOutcome) -> list[float]:
         """Of each deployment that it is of."""
         names = outcome.figures if self.deployment is None else (self.deployment,)
-        return [self.figure.of(self.before, outcome.figures[name]) for name in names]
+        found = [outcome.figures[name] for name in names]
+        if self.figure.needs is not None:
+            found = [each for each in found if TELLING[self.figure.needs] in each]
+        return [self.figure.of(self.before, each) for each in found]
 
 
 @attrs.frozen
@@ -182,8 +214,12 @@ def judge_all(goals: Sequence[Goal], runs: Sequence[Observed], error: float, lea
     return GoalVerdict.OPEN if GoalVerdict.OPEN in verdicts or len(runs) < least else GoalVerdict.MET
 
 
-def parse_goal(text: str) -> Goal:
+def parse_goal(text: str, option: str = "--slo") -> Goal:
     """Read an objective.
+
+    Args:
+        text: What it says.
+        option: Where it stands.
 
     Raises:
         ScenarioError: It is none.
@@ -191,22 +227,24 @@ def parse_goal(text: str) -> Goal:
     match = _GOAL.fullmatch(text.strip())
     if match is None:
         raise ScenarioError(
-            f"--slo: expected [p50|p95|p99|share] FIGURE < VALUE [@ P% of runs] [of DEPLOYMENT], {GOAL_FORM}, found {text!r}"
+            f"{option}: expected [p50|p95|p99|share] FIGURE < VALUE [@ P% of runs] [of DEPLOYMENT], {GOAL_FORM}, found {text!r}"
         )
     try:
         limit = float(match["limit"]) / (100 if match["percent"] else 1)
         share = None if match["share"] is None else float(match["share"]) / 100
     except ValueError:
-        raise ScenarioError(f"--slo: expected a number as limit, {GOAL_FORM}, found {text!r}") from None
+        raise ScenarioError(f"{option}: expected a number as limit, {GOAL_FORM}, found {text!r}") from None
     if share is not None and not match["runs"]:
         raise ScenarioError(
-            f"--slo: expected '@ {match['share']}% of runs' (shares of runs are counted, of times not), found {text!r}"
+            f"{option}: expected '@ {match['share']}% of runs' (shares of runs are counted, of times not), found {text!r}"
         )
     if share is not None and not 0 < share < 1:
-        raise ScenarioError(f"--slo: expected a share above 0% and below 100%, as no number of runs shows all, found {text!r}")
-    reading = _reading("--slo", match["before"] or "", match["figure"], match["deployment"])
+        raise ScenarioError(
+            f"{option}: expected a share above 0% and below 100%, as no number of runs shows all, found {text!r}"
+        )
+    reading = _reading(option, match["before"] or "", match["figure"], match["deployment"])
     if match["percent"] and reading.before != SHARE:
-        raise ScenarioError(f"--slo: expected % for a share, as in 'share {match['figure']} < 1%', found {text!r}")
+        raise ScenarioError(f"{option}: expected % for a share, as in 'share {match['figure']} < 1%', found {text!r}")
     return Goal(text.strip(), reading, match["sign"], limit, share)
 
 
@@ -290,7 +328,8 @@ class Aim:
         """Of a run; what is measured of each deployment is added up, but for percentiles, of which the worst counts."""
         assert self.reading is not None, "what is known is not measured"
         values = self.reading.values(outcome)
-        worst = self.reading.figure.kind is FigureKind.TIMES or self.reading.before == SHARE
+        figure = self.reading.figure
+        worst = figure.kind is FigureKind.TIMES or self.reading.before == SHARE or figure.name in PER_MTOK
         return self.price * (max(values) if worst else math.fsum(values))
 
     def shown(self, value: float) -> str:
@@ -298,8 +337,14 @@ class Aim:
         return f"{number(value)} {self.unit}".rstrip()
 
 
-def parse_aim(minimize: str | None, maximize: str | None, gpu_price: float | None) -> Aim:
+def parse_aim(minimize: str | None, maximize: str | None, gpu_price: float | None, *, has_prices: bool = False) -> Aim:
     """What is asked for; without anything GPU-hours, or what they cost, are to be few.
+
+    Args:
+        minimize: What is to be small; None: what is usual.
+        maximize: Or large.
+        gpu_price: Of all GPUs, for an hour.
+        has_prices: Whether the scenario has prices by type, which hold where there is no `gpu_price`.
 
     Raises:
         ScenarioError: It is no figure, or there is no price for it.
@@ -311,10 +356,14 @@ def parse_aim(minimize: str | None, maximize: str | None, gpu_price: float | Non
     if maximize is not None:
         reading = parse_reading("--maximize", maximize)
         return Aim(name=str(reading), unit=reading.figure.unit, sign=-1, reading=reading)
-    name = minimize if minimize is not None else "gpu_hours" if gpu_price is None else COST
+    usual = "gpu_hours" if gpu_price is None and not has_prices else COST
+    name = minimize if minimize is not None else usual
     if name == COST:
+        if gpu_price is None and has_prices:
+            return Aim(name=COST, unit="USD", reading=Reading(FIGURES["cost_usd"]), grows=True)
         if gpu_price is None:
-            raise ScenarioError("--minimize: expected --gpu-price USD beside cost, the price of a GPU for an hour, found none")
+            allowed = "--gpu-price USD beside cost, the price of a GPU for an hour, or gpu_prices_per_hour in the scenario"
+            raise ScenarioError(f"--minimize: expected {allowed}, found none")
         return Aim(name=COST, unit="USD", reading=Reading(FIGURES["gpu_hours"]), price=gpu_price, grows=True)
     if name in KNOWN:
         return Aim(name=name, unit=KNOWN[name].unit, known=KNOWN[name].of, grows=True)
@@ -328,8 +377,18 @@ def parse_aim(minimize: str | None, maximize: str | None, gpu_price: float | Non
     return Aim(name=str(reading), unit=reading.figure.unit, reading=reading, grows=reading.figure.grows)
 
 
-def check_names(readings: Mapping[str, Reading], names: Sequence[str]) -> None:
-    """Raise `ScenarioError` if one is of a deployment that there is not; by the option that it stands in."""
+def check_names(readings: Mapping[str, Reading], names: Sequence[str], having: Mapping[str, Sequence[str]]) -> None:
+    """Raise `ScenarioError` if one is of a deployment that there is not, or that has no such figure.
+
+    Args:
+        readings: By the option.
+        names: Of all deployments.
+        having: Who has what only some have, by the keys of `NEEDED`.
+    """
     for option, reading in readings.items():
+        needed = reading.figure.needs
+        if needed is not None and (reading.deployment or next(iter(having[needed]), None)) not in having[needed]:
+            has = f"of {', '.join(having[needed])}" if having[needed] else f"for a deployment with {NEEDED[needed]}"
+            raise ScenarioError(f"{option}: expected {reading.figure.name} {has}, found {str(reading)!r}")
         if reading.deployment is not None and reading.deployment not in names:
             raise ScenarioError(f"{option}: expected a deployment: {', '.join(names)}, found {reading.deployment!r}")

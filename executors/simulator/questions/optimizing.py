@@ -12,7 +12,7 @@ from executors.simulator.questions.cellfile import CellFile, Keys
 from executors.simulator.questions.cells import Cell, CellOutcome, Outcomes, Workers, names_of
 from executors.simulator.questions.comparison import PromiseBroken
 from executors.simulator.questions.goal_search import GoalVerdict, Observed, Problem, Round, next_round
-from executors.simulator.questions.goals import RATE, Aim, Goal, check_names, judge_all
+from executors.simulator.questions.goals import COSTS, ENGINE, RATE, Aim, Goal, check_names, judge_all
 from executors.simulator.questions.settings import Setting
 from executors.simulator.questions.statistics import estimate, one_sided, share_bounds
 from executors.simulator.scenario.errors import ScenarioError
@@ -135,11 +135,15 @@ class GoalQuestion:
         for variation in self.variations:  # each value once, and not each combination, of which there may be many
             for setting in variation:
                 attrs.evolve(self.source, settings=(*self.source.settings, setting)).check()
+        scenario = self.source_of(0).scenario()
+        names = [each.spec.name for each in scenario.deployments]
+        engined = [each.spec.name for each in scenario.deployments if each.engine is not None]
+        having = {ENGINE: engined, COSTS: names if scenario.gpu_prices_per_hour else []}
         named = {"--slo": [goal.reading for goal in self.goals]}
         named["--minimize"] = [self.aim.reading] if self.aim.reading is not None else []
         for option, readings in named.items():
             for reading in readings:
-                check_names({option: reading}, names_of(self.source_of(0), self.seed))
+                check_names({option: reading}, names_of(self.source_of(0), self.seed), having)
         for goal in self.goals:
             if goal.share is not None and share_bounds(self.runs_max, self.runs_max, self.error)[0] < goal.share:
                 needed = math.ceil(math.log(self.error) / math.log(goal.share))

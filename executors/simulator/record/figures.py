@@ -5,9 +5,11 @@ import math
 import attrs
 
 from executors.simulator.load.requests import RequestCounts, SoFar
+from executors.simulator.record.costs import CostFigures
 from executors.simulator.record.engine_figures import EngineFigures
 from executors.simulator.record.percentiles import Percentiles, percentiles_of_all
 from executors.simulator.record.timeline import Gap, Timeline, Unserved, gaps, ranks_without_room, unserved, unserved_at_first_s
+from rankcore.values import NodeId
 
 LONG_WAIT_S = 1.0
 
@@ -85,6 +87,7 @@ class DeploymentFigures:
         gpu_hours: GPUs that replicas occupied, from placement to end.
         scaling: None: the target does not follow the load.
         engine: None: its requests take their time, whatever else is served.
+        cost: None: GPUs have no prices.
     """
 
     name: str
@@ -114,6 +117,7 @@ class DeploymentFigures:
     scaling: ScalingFigures | None
     requests: RequestFigures
     engine: EngineFigures | None = None
+    cost: CostFigures | None = None
 
 
 @attrs.define
@@ -130,6 +134,8 @@ class Tally:
     start_failures: int = 0
     refused: int = 0
     gpu_seconds: float = 0.0
+    gpu_seconds_of: dict[NodeId, float] = attrs.Factory(dict)
+    """By node."""
     replica_seconds: float = 0.0
     scale_events: int = 0
 

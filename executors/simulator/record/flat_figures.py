@@ -45,14 +45,21 @@ LABELS = {
     "requests.retried": "requests retried",
     "requests.unfinished": "requests unfinished",
     "requests.not_done": "requests not done",
+    **{f"engine.{name}_of_all_s.{share}": f"{name} {share} of all" for name in ("ttft", "tpot") for share in SHARES},
     "engine.attainment": "share that met request_slo",
     "engine.goodput_rps": "requests/s that met request_slo",
     "engine.output_tokens_per_s": "output tokens/s",
     "engine.too_long": "requests too long for any replica",
     "engine.batch_mean": "batch, on average",
+    "engine.kv_mean": "share of the KV cache in use, on average",
     "engine.kv_peak": "share of the KV cache in use at most",
     "engine.preemptions": "preemptions",
+    "engine.extrapolated": "share of their time beyond measured points",
     "engine.utilisation": "share of time that engines were busy",
+    "cost.cost_usd": "cost",
+    "cost.cost_per_mtok_output": "cost of a million output tokens",
+    "cost.cost_per_mtok_total": "cost of a million tokens",
+    "cost.cost_per_mtok_good": "cost of a million output tokens that met request_slo",
     "healthy": "healthy at the end",
     "memory.gpu_gb": "GPU memory of all nodes",
     "memory.gpu_used": "share of GPU memory used",
@@ -101,7 +108,7 @@ def _walk(value: Any, prefix: str, found: Numbers) -> None:
             continue
         if key == "longest_gap":
             found["longest_gap_s"] = inner.length_s if isinstance(inner, Gap) else 0.0
-        elif key in ("scaling", "engine") and inner is None:
+        elif key in ("scaling", "engine", "cost") and inner is None:
             continue
         elif isinstance(inner, Percentiles):
             found.update({f"{key}.{name}": getattr(inner, name) for name in SHARES})
@@ -129,6 +136,8 @@ def is_percentile(key: str) -> bool:
 
 def unit(key: str) -> str:
     """What it is counted in; empty: in pieces."""
+    if key.startswith("cost."):
+        return "USD"
     if key.endswith("_hours"):
         return "h"
     if key.endswith("_gb"):

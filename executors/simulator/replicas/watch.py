@@ -76,7 +76,9 @@ class Watch:
         """Count what a replica took and did, once, when it ends or the run does."""
         if process.node is not None:
             self.tally.replica_seconds += now - process.placed_at
-            self.tally.gpu_seconds += process.gpus * (now - process.placed_at)
+            gpu_seconds, node_id = process.gpus * (now - process.placed_at), process.node.node_id
+            self.tally.gpu_seconds += gpu_seconds
+            self.tally.gpu_seconds_of[node_id] = self.tally.gpu_seconds_of.get(node_id, 0.0) + gpu_seconds
         self.tally.refused += process.refused
 
 

@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from executors.simulator.record.engine_figures import EngineFigures, TimesOfTokens
 
 TOO_LONG = "  too long for any replica"
+EXTRAPOLATED = "  beyond measured points"
 LABELS = (
     "TTFT p50 / p95 / p99",
+    "  to the first iteration",
     "TPOT p50 / p95 / p99",
     "ITL p50 / p95 / p99",
     "met request_slo",
@@ -14,9 +16,11 @@ LABELS = (
     "output tokens",
     TOO_LONG,
     "batch, on average",
+    "KV cache in use, on average",
     "KV cache in use at most",
     "preemptions",
     "engines busy",
+    EXTRAPOLATED,
 )
 
 
@@ -26,6 +30,7 @@ def engine_rows(figures: EngineFigures | None) -> Sequence[tuple[str, str, bool]
         return tuple((label, "-", False) for label in LABELS)
     values = (
         _milliseconds(figures.ttft_s),
+        _milliseconds(figures.scheduling_delay_s),
         _milliseconds(figures.tpot_s),
         _milliseconds(figures.itl_s),
         "-" if figures.attainment is None else f"{figures.attainment:.1%}",
@@ -33,11 +38,13 @@ def engine_rows(figures: EngineFigures | None) -> Sequence[tuple[str, str, bool]
         f"{figures.output_tokens_per_s:,.0f} tokens/s",
         f"{figures.too_long:,}",
         "-" if figures.batch_mean is None else f"{figures.batch_mean:.1f}",
+        "-" if figures.kv_mean is None else f"{figures.kv_mean:.1%}",
         f"{figures.kv_peak:.1%}",
         f"{figures.preemptions:,}",
         f"{figures.utilisation:.1%}",
+        f"{figures.extrapolated:.1%}",
     )
-    told = {TOO_LONG: figures.too_long > 0}
+    told = {TOO_LONG: figures.too_long > 0, EXTRAPOLATED: figures.extrapolated > 0}
     return tuple((label, value, told.get(label, True)) for label, value in zip(LABELS, values, strict=True))
 
 

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 import attrs
 
 from executors.checking import Checking
+from executors.simulator.record.costs import CostFigures
 from executors.simulator.record.figures import DeploymentFigures, RequestFigures, ScalingFigures
+from executors.simulator.record.flat_figures import number
 from executors.simulator.record.percentiles import SHARES, Percentiles, shown
 from executors.simulator.report.engine_words import engine_rows
 from executors.simulator.residency.run import ResidencyResult
@@ -105,7 +107,17 @@ def _of_replicas(figures: DeploymentFigures) -> Sequence[FigureLine]:
         ("messages of an old epoch", f"{figures.controller_messages_refused:,}"),
         ("GPU-hours", f"{figures.gpu_hours:,.1f}"),
     )
-    return (*replicas, *_of_scaling(figures.scaling))
+    return (*replicas, *_of_cost(figures.cost), *_of_scaling(figures.scaling))
+
+
+def _of_cost(cost: CostFigures | None) -> Sequence[FigureLine]:
+    """What there is where GPUs have prices; of tokens where an engine counts them."""
+    values = (None,) * 4 if cost is None else attrs.astuple(cost)
+    labels = ("cost", "  of a million output tokens", "  of a million tokens", "  of a million that met request_slo")
+    return [
+        FigureLine(label, "-" if value is None else f"{number(value)} USD", is_told=value is not None)
+        for label, value in zip(labels, values, strict=True)
+    ]
 
 
 def _of_requests(requests: RequestFigures) -> Sequence[FigureLine]:

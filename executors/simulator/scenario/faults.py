@@ -20,6 +20,8 @@ from executors.simulator.scenario.timed_file import TimedFile
 from rankcore.checks import COUNT_MAX
 from rankcore.frozen import FrozenJson, freeze_json
 
+SLOWER_MAX = 1e3
+
 
 def _check_one_replica(fault: Any) -> None:
     if fault.rank is not None and fault.replica_id is not None:
@@ -55,6 +57,29 @@ class ReplicaHang:
     deployment: str = attrs.field(validator=name)
     rank: int | None = attrs.field(default=None, validator=optional(integer(0, COUNT_MAX)))
     replica_id: str | None = attrs.field(default=None, validator=optional(name))
+    for_s: float | None = attrs.field(default=None, validator=optional(number(above=0.0)))
+
+    def __attrs_post_init__(self) -> None:
+        _check_one_replica(self)
+
+
+@attrs.frozen(kw_only=True)
+class ReplicaSlow:
+    """A replica with an engine takes longer for each iteration, chosen as for replica_crash: a GPU that is too hot, for one.
+
+    That holds from its next iteration on; whoever comes in its place is as fast as ever. Two at once are multiplied.
+
+    Attributes:
+        factor: How many times as long.
+        for_s: For how long; None: until it ends.
+    """
+
+    kind: ClassVar[str] = "replica_slow"
+    at: Moment
+    deployment: str = attrs.field(validator=name)
+    rank: int | None = attrs.field(default=None, validator=optional(integer(0, COUNT_MAX)))
+    replica_id: str | None = attrs.field(default=None, validator=optional(name))
+    factor: float = attrs.field(validator=number(above=0.0, most=SLOWER_MAX))
     for_s: float | None = attrs.field(default=None, validator=optional(number(above=0.0)))
 
     def __attrs_post_init__(self) -> None:
@@ -314,6 +339,7 @@ class MemoryShrinks:
 Fault: TypeAlias = (
     ReplicaCrash
     | ReplicaHang
+    | ReplicaSlow
     | StartFailure
     | SlowStart
     | NodeLoss
@@ -334,7 +360,7 @@ WITH_RESIDENCY = (ReplicaCrash, ReplicaUnready, NodeLoss, ControllerCrash, *OF_W
 """What can happen to deployments whose weights may be COLD; whom it happens to is then the oldest replica on GPUs."""
 _PLANNED = (NodeCordon, NodeDrain, NodePreemption)
 _OF_CODE = (StartFailure, SlowStart, CrashAfterReady, ConfigFails)
-_OF_REPLICAS = (ReplicaCrash, ReplicaHang, ReplicaUnready)
+_OF_REPLICAS = (ReplicaCrash, ReplicaHang, ReplicaSlow, ReplicaUnready)
 _PINNED = (*_OF_REPLICAS, *_OF_CODE, NodeLoss, *_PLANNED, BundleLoss, NodePartition, ControllerCrash)
 FAULTS: dict[str, type[Any]] = {cls.kind: cls for cls in (*_PINNED, *OF_WEIGHTS)}
 

@@ -67,11 +67,11 @@ def load_arrivals(scenario: Scenario, folder: Path, seed: int) -> dict[str, Arri
     found = {}
     for index, deployment in enumerate(scenario.deployments):
         name = deployment.spec.name
-        requests = deployment.requests or shares.get(name)
+        requests = deployment.served_requests or shares.get(name)
         try:
             arrivals = Arrivals()
             if requests is not None:
-                arrivals = make_arrivals(requests, name, folder, streams, has_engine=deployment.engine is not None)
+                arrivals = make_arrivals(requests, name, folder, streams)
             # Of a share the others are left out of course.
             found[name] = arrivals if deployment.requests is not None else attrs.evolve(arrivals, notes=())
         except (TraceError, TooManyRequestsError) as error:

@@ -21,12 +21,14 @@ from executors.simulator.scenario.faults import (
     FaultRate,
     FaultTrace,
     ReplicaCrash,
+    ReplicaSlow,
     ReplicaUnready,
 )
 from executors.simulator.scenario.gpu_nodes import NodeList, NodeShape
 from executors.simulator.scenario.hardware import MEMORY_GB_MAX, NODES_MAX, NetworkModel, NodeGroup
 from executors.simulator.scenario.moments import Moment
 from executors.simulator.scenario.placements import PlacementGroup, check_fits, check_groups
+from executors.simulator.scenario.prices import NODES, REPLICAS, check_prices
 from executors.simulator.scenario.requests import Requests, TraceRequests, check_engine
 from executors.simulator.scenario.traffic import Traffic
 from executors.simulator.scenario.weights import COLD, WARM, Loading, ScenarioResidency, Size, WeightSizes
@@ -95,6 +97,12 @@ class Deployment:
     requests: Requests | None = None
     autoscaling: AutoscalingSpec | None = None
     residency: ScenarioResidency | None = None
+
+    @property
+    def served_requests(self) -> Requests | None:
+        """Its requests, as whoever serves them reads them."""
+        requests = self.requests
+        return requests.for_engine() if self.engine is not None and isinstance(requests, TraceRequests) else requests
 
     @property
     def most_replicas(self) -> int:
@@ -197,6 +205,9 @@ class Scenario:
         node_list: And more of them, out of a list of real nodes, for deployments with residency.
         placement_groups: What others have reserved on them, for deployments with a static placement.
         engines: What serves requests that share its iterations.
+        gpu_prices_per_hour: USD for one GPU and hour, by `gpu_type` of the nodes: {H100: 2.5}. Left out: no costs.
+        billing: Which hours: those of `replicas`, from placed to ended, or of `nodes`, all of them, as long as they are up.
+        slo: Objectives, as `--slo` of `rankcore optimize` has them, which looks for what meets these where it is given none.
         weight_sizes: Where sizes of weights stand that deployments do not say themselves.
         every_deployment: What holds for every deployment that says nothing else: any of its keys.
         deployments: What runs on them.
@@ -221,6 +232,9 @@ class Scenario:
     expected_shapes: tuple[NodeGroup, ...] = ()
     placement_groups: tuple[PlacementGroup, ...] = ()
     engines: tuple[ScenarioEngine, ...] = ()
+    gpu_prices_per_hour: Mapping[str, Any] = attrs.Factory(dict)
+    slo: tuple[str, ...] = ()
+    billing: str = attrs.field(default=REPLICAS, validator=choice(REPLICAS, NODES))
     weight_sizes: WeightSizes | None = None
     every_deployment: Mapping[str, Any] = attrs.Factory(dict)
     deployments: tuple[Deployment, ...] = ()
@@ -238,6 +252,8 @@ class Scenario:
         if self.needs_files:
             return  # all is checked once they are read
         self._check_nodes()
+        self._check_slo()
+        check_prices(self.gpu_prices_per_hour, self.nodes)
         check_groups(self.placement_groups, self.nodes)
         self._check_deployments()
         self._check_residency()
@@ -321,9 +337,17 @@ class Scenario:
         self._check_sort(keys, fault)
         if isinstance(fault, BundleLoss):
             self._check_bundles(keys, fault)
+        if isinstance(fault, ReplicaSlow):
+            self._check_slow(keys, fault)
         if isinstance(fault, Change):
             self._check_target(keys, fault)
         self._check_moment((*keys, "at"), fault.at)
+
+    def _check_slow(self, keys: tuple[str | int, ...], fault: ReplicaSlow) -> None:
+        with_engine = [each.spec.name for each in self.deployments if each.engine is not None]
+        if fault.deployment not in with_engine:
+            allowed = f"one with an engine: {_listed(with_engine)}" if with_engine else "a deployment with an engine"
+            raise FieldProblem((*keys, "deployment"), fault.deployment, allowed)
 
     def _check_sort(self, keys: tuple[str | int, ...], fault: Fault | Change) -> None:
         """What happens to weights that may be COLD, and what to others."""
@@ -357,6 +381,11 @@ class Scenario:
         if len(set(shapes)) < len(shapes):
             twice = next(each for place, each in enumerate(shapes) if each in shapes[:place])
             raise FieldProblem(("nodes",), twice, "node names of which none stands for two nodes")
+
+    def _check_slo(self) -> None:
+        for index, goal in enumerate(self.slo):
+            if not isinstance(goal, str):
+                raise FieldProblem(("slo", index), goal, "a text such as 'p99 latency_s < 2'")
 
     def _check_deployments(self) -> None:
         if not self.deployments:
@@ -427,9 +456,10 @@ class Scenario:
         if self.node_list is None and self.nodes and not any(group.gpus and group.gpu_gb for group in self.nodes):
             allowed = "the memory of a GPU in GB, of one group of nodes at least: deployments have residency"
             raise FieldProblem(("nodes", 0, "gpu_gb"), self.nodes[0].gpu_gb, allowed)
-        for key in ("placement_groups", "fault_rates"):
+        for key in ("placement_groups", "fault_rates", "gpu_prices_per_hour"):
             if getattr(self, key):
-                raise FieldProblem((key,), "a list", "nothing, as deployments have residency")
+                found = "a mapping" if key == "gpu_prices_per_hour" else "a list"
+                raise FieldProblem((key,), found, "nothing, as deployments have residency")
         if self.fault_trace is not None:
             raise FieldProblem(("fault_trace",), "a mapping", "nothing, as deployments have residency")
         for key in ("duplication", "reorder"):

@@ -15,6 +15,9 @@ from executors.simulator.load.traces import CV_MAX, RATE_MAX
 from executors.simulator.scenario.timed_file import TimedFile
 
 COLUMNS = ("time", "prompt", "output", "cached", "service", "session", "timeout")
+OF_TOKENS = ("prompt", "output", "cached")
+OF_SERVICE = ("service", "began")
+"""Columns that say how long a request takes, in one way or the other."""
 END = "end"
 TOKEN_TIMES = ("base_s", "prompt_s_per_token", "output_s_per_token")
 TOKEN_TIME_MAX = 1e3
@@ -112,6 +115,18 @@ class TraceRequests(TimedFile):
         """Which columns the file need not have."""
         optional_columns = () if self.preset is None else REQUESTS[self.preset].optional
         return tuple(key for key in optional_columns if key in self.preset_columns)
+
+    def for_engine(self) -> "TraceRequests":
+        """As an engine reads it, which goes by the counts: durations of the file are none of its business."""
+        columns = {key: column for key, column in self.columns.items() if key != "service"}
+        return attrs.evolve(self, columns=columns, service_unit="s")
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """Which columns say how long requests take: counts of tokens, or durations; none where the scenario says it."""
+        if self.service_s is not None:
+            return ()
+        return OF_TOKENS if self.token_times is not None or "service" not in self.columns else OF_SERVICE
 
     @property
     def ignored(self) -> str | None:

@@ -23,6 +23,7 @@ from executors.simulator.load.table import Counts, Kind, Numbers, Table, Words, 
 from executors.simulator.load.traces import RATE_MAX, RateColumns, read_rates
 from executors.simulator.scenario.requests import (
     END,
+    OF_TOKENS,
     DrawnTokens,
     GammaRequests,
     PoissonRequests,
@@ -33,13 +34,11 @@ from executors.simulator.scenario.requests import (
 from executors.simulator.streams import Streams
 
 TIMEOUT_MIN_S = 0.001
-OF_TOKENS = ("prompt", "output", "cached")
-OF_SERVICE = ("service", "began")
 OF_REQUESTS = ("session", "timeout")
-"""Columns of traces: those that say how long a request takes, in one way or the other, and those of any request."""
+"""Columns of traces that any request may have."""
 
 
-def make_arrivals(requests: Requests, deployment: str, folder: Path, streams: Streams, *, has_engine: bool = False) -> Arrivals:
+def make_arrivals(requests: Requests, deployment: str, folder: Path, streams: Streams) -> Arrivals:
     """The requests of a deployment, with token counts for its engine or with service times; files are relative to `folder`.
 
     Raises:
@@ -50,7 +49,7 @@ def make_arrivals(requests: Requests, deployment: str, folder: Path, streams: St
     notes: tuple[str, ...] = ()
     match requests:
         case TraceRequests():
-            return _of_trace(requests, deployment, folder, streams, has_engine)
+            return _of_trace(requests, deployment, folder, streams)
         case RateRequests():
             windows, notes = _windows(requests, folder)
         case PoissonRequests() | GammaRequests():
@@ -66,19 +65,17 @@ def make_arrivals(requests: Requests, deployment: str, folder: Path, streams: St
     return Arrivals(at_s, _drawn_service(requests.service_s, len(at_s), deployment, streams), notes=notes)
 
 
-def _of_trace(requests: TraceRequests, deployment: str, folder: Path, streams: Streams, has_engine: bool) -> Arrivals:
+def _of_trace(requests: TraceRequests, deployment: str, folder: Path, streams: Streams) -> Arrivals:
     path, times = folder / requests.file, requests.token_times
-    of_file = OF_SERVICE if "service" in requests.columns and not has_engine else OF_TOKENS
-    keys = () if requests.service_s is not None else OF_TOKENS if times is not None else of_file
-    wanted = {key: each for key, each in request_columns(requests).items() if key in (*keys, *OF_REQUESTS)}
+    wanted = {key: each for key, each in request_columns(requests).items() if key in (*requests.read, *OF_REQUESTS)}
     table = read_table(path, requests.reading(streams.seed, deployment), wanted, requests.may_lack)
     at_s = array("d", (requests.begin_s + after_s for after_s in table.after_s))
     if requests.service_s is not None:
         made = Arrivals(at_s, _drawn_service(requests.service_s, len(at_s), deployment, streams))
     elif times is not None:
         made = Arrivals(at_s, _linear(times, _uncached(table), table.cells["output"]))
-    elif keys is OF_TOKENS:
-        made = _of_tokens(at_s, table.cells["prompt"], table.cells["output"])
+    elif requests.read == OF_TOKENS:
+        made = attrs.evolve(_of_tokens(at_s, table.cells["prompt"], table.cells["output"]), cached=table.cells.get("cached"))
     else:
         made = Arrivals(at_s, service_in(path, requests, table))
     return attrs.evolve(
