@@ -6,6 +6,7 @@ DISPLACEMENT = "rankcore/residency/displacement.py"
 PLACING = "rankcore/residency/placing.py"
 COPIES = "rankcore/residency/copies.py"
 ROSTER = "rankcore/residency/roster.py"
+LEDGER = "rankcore/residency/ledger.py"
 TURNS = "rankcore/residency/turns.py"
 
 RESIDENCY = (
@@ -280,6 +281,22 @@ RESIDENCY = (
         PLACING,
         "        record = ledger.change(record, since=head.since)\n",
         "        pass\n",
+    ),
+    Mutant(
+        "who-came-first-is-first-whatever-its-priority",
+        "T12",
+        "those that wait stand in line by when they came alone, so that a higher priority has no reservation before them",
+        TURNS,
+        "((-priority - int((ledger.clock - since) // aging_s), since, model) for",
+        "((0, since, model) for",
+    ),
+    Mutant(
+        "a-turn-that-is-over-shows-in-the-next-step",
+        "T13",
+        "whose turn has ended by the time of a step is not looked at for those who are placed in it",
+        LEDGER,
+        "{self.node_of(each): None for each in self.roster.ripe_by(self.clock)}",
+        "{}",
     ),
     Mutant(
         "aging-displaces",

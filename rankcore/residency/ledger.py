@@ -62,7 +62,8 @@ class Ledger:
         self.stirred = False
         self.relieved = False
         self.heirs: list[ReplicaId] = []
-        self._touched: dict[NodeId, None] = {}
+        # Whose turn is over by now shows on the shelves from the beginning of the step.
+        self._touched: dict[NodeId, None] = {self.node_of(each): None for each in self.roster.ripe_by(self.clock)}
         self._at_rest: dict[ReplicaId, None] = {}
 
     def close(self) -> ResidencyState:
@@ -126,6 +127,12 @@ class Ledger:
             self._touched[record.node_id] = None
         if record.phase is Phase.RESTING and record.level is Level.COLD:
             self._at_rest[record.replica_id] = None
+
+    def node_of(self, replica_id: ReplicaId) -> NodeId:
+        """Where a replica is that has a place."""
+        node_id = self.replicas[replica_id].node_id
+        assert node_id is not None
+        return node_id
 
     def spec_of(self, record: Resident) -> ModelSpec:
         """Of its model."""
@@ -229,7 +236,7 @@ class Ledger:
             self._touched = {}
 
     def _books(self) -> Books:
-        return Books(self.nodes, self.replicas, self.models, self.roster.on_gpus, self.policy)
+        return Books(self.nodes, self.replicas, self.models, self.roster.on_gpus, self.policy, self.clock)
 
     def _book_gpus(self, old: Resident | None, new: Resident) -> None:
         if old is not None and (old.node_id, old.gpus, old.gpu_bytes) == (new.node_id, new.gpus, new.gpu_bytes):
