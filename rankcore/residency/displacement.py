@@ -31,7 +31,7 @@ from rankcore.residency.fit import Place, degree_on, share
 from rankcore.residency.index import Shape
 from rankcore.residency.ledger import Ledger
 from rankcore.residency.levels import Phase
-from rankcore.residency.room import NOBODY_TO_DISPLACE, degrees_of
+from rankcore.residency.room import HELD, NOBODY_TO_DISPLACE, degrees_of
 from rankcore.residency.roster import is_over
 from rankcore.residency.spec import ModelSpec, ResidencyPolicy
 from rankcore.residency.state import ResidencyNode, Resident
@@ -99,9 +99,22 @@ def is_permitted(victim: Resident, ledger: Ledger, need: Need) -> bool:
 def yields_to(victim: Resident, ledger: Ledger, priority: int, dedicated: bool) -> bool:
     """Whether a replica may be displaced for some model of another request."""
     spec = ledger.models[victim.model]
-    if victim.phase is not Phase.SERVING or spec.dedicated or spec.priority > priority or ledger.promised(victim.replica_id):
+    if victim.phase not in HELD or spec.dedicated or spec.priority > priority or ledger.promised(victim.replica_id):
         return False
+    if victim.phase is Phase.LOADING:
+        return spec.priority < priority and may_be_broken_off(victim, ledger)
     return dedicated or is_ripe(victim, ledger)
+
+
+def may_be_broken_off(victim: Resident, ledger: Ledger) -> bool:
+    """Whether half of a load at least is to come, and it is not the second of its model in a row that would be lost (T16).
+
+    In a row: it has not been HOT since, and the other one was not more than `reuse_horizon_s` ago.
+    """
+    last = ledger.broken_off.get(victim.model)
+    if last is not None and ledger.clock - last < ledger.policy.reuse_horizon_s:
+        return False
+    return 2.0 * (victim.hot_by - ledger.clock) >= victim.hot_by - victim.since
 
 
 def is_ripe(victim: Resident, ledger: Ledger) -> bool:

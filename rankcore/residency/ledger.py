@@ -50,6 +50,7 @@ class Ledger:
         self.requests = state.requests
         self.waking = state.waking
         self.head = state.head
+        self.broken_off = state.broken_off
         self.roster = RosterDraft(state.index.roster)
         self.queue = QueueDraft(state.index.queue)
         self.room = RoomDraft(state.index.room)
@@ -81,6 +82,7 @@ class Ledger:
             moves=self.moves,
             requests=self.requests,
             head=self.head,
+            broken_off=self.broken_off,
             waking=None if self.waking is not None and self.waking <= self.clock else self.waking,
         )
 
@@ -154,11 +156,10 @@ class Ledger:
         self.stirred = True
         self.queue.respecify(self.records(spec.model, Group.WAITING), spec, self.asked[spec.model])
         self.roomier |= {each: None for each in old.avoids if each in self.nodes and each not in spec.avoids}
+        self._touched |= {self.node_of(each.replica_id): None for each in self.records(spec.model, Group.PLACED)}
         for record in self.records(spec.model, Group.SERVING):
             self.roster.ripen(record.replica_id, ripe_at(record, old), ripe_at(record, spec), self.clock)
-            assert record.node_id is not None
-            self._touched[record.node_id] = None
-            self.roomier[record.node_id] = None
+            self.roomier[self.node_of(record.replica_id)] = None
         for record in (*self.records(spec.model, Group.SERVING), *self.records(spec.model, Group.WARM)):
             self.roster.time(record.replica_id, due_at(record, old), due_at(record, spec))
         if (old.weight_bytes, old.working_bytes, old.gpus) != (spec.weight_bytes, spec.working_bytes, spec.gpus):

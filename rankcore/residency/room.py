@@ -18,6 +18,8 @@ from rankcore.values import NodeId, ReplicaId
 
 NOBODY_TO_DISPLACE = 2**60
 """More than any cost: where it stands on a shelf, nothing can be gained."""
+HELD = (Phase.SERVING, Phase.LOADING)
+"""Who is in one of these may be displaced: who is being loaded by a higher priority alone (T16), for which no turn counts."""
 SIZE_DIGITS = 5
 """Leading bits of a capacity that count for a shape: 16 sizes an octave."""
 
@@ -185,7 +187,7 @@ def _least_burdens(node_id: NodeId, books: Books) -> tuple[int, int, int]:
     for replica_id in books.on_gpus.get(node_id, ()):
         record = books.replicas[replica_id]
         spec = books.models[record.model]
-        if record.phase is Phase.SERVING and not spec.dedicated:
+        if record.phase in HELD and not spec.dedicated:
             burden = record.in_flight * policy.in_flight_cost_bytes
             if spec.priority:
                 burden += record.held_bytes * spec.priority
