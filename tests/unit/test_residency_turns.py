@@ -1,4 +1,6 @@
-"""The first in line for GPU memory: what it is promised, who takes its place, and that nobody else does (T12, T13)."""
+"""The first in line for GPU memory: what it is promised, who takes its place, and that nobody else does (T12, T13); and
+whose load is broken off for whom (T16).
+"""
 
 import pytest
 
