@@ -39,6 +39,7 @@ RULES = {
     "T9": "a victim finishes what it has in flight before the newcomer is loaded",
     "T10": "as many replicas of a deployment serve as are wanted, or the missing ones wait, each with its reason",
     "T11": "after a restart the books are the sum of what workers report, and nothing is placed beside one that has not",
+    "T16": "a load is broken off for a higher priority alone, while half of it at least is to come",
     "P2": "what a successor has to know is saved before any command that depends on it",
     "P4": "a replica is one worker that is HOT, from the end of its load to the end of its offload",
     "P6": "a bug in one deployment's rules is that deployment's outage",

@@ -6,6 +6,7 @@ DISPLACEMENT = "rankcore/residency/displacement.py"
 PLACING = "rankcore/residency/placing.py"
 COPIES = "rankcore/residency/copies.py"
 ROSTER = "rankcore/residency/roster.py"
+LEDGER = "rankcore/residency/ledger.py"
 TURNS = "rankcore/residency/turns.py"
 
 RESIDENCY = (
@@ -282,6 +283,22 @@ RESIDENCY = (
         "        pass\n",
     ),
     Mutant(
+        "who-came-first-is-first-whatever-its-priority",
+        "T12",
+        "those that wait stand in line by when they came alone, so that a higher priority has no reservation before them",
+        TURNS,
+        "((-_aged(ledger, priority, since), since, model) for",
+        "((0, since, model) for",
+    ),
+    Mutant(
+        "a-turn-that-is-over-shows-in-the-next-step",
+        "T13",
+        "whose turn has ended by the time of a step is not looked at for those who are placed in it",
+        LEDGER,
+        "{self.node_of(each): None for each in self.roster.ripe_by(self.clock)}",
+        "{}",
+    ),
+    Mutant(
         "aging-displaces",
         "T12",
         "who has waited for long has a place promised where somebody of a higher priority is",
@@ -336,5 +353,37 @@ RESIDENCY = (
         ROSTER,
         "    return hot_since + max(spec.min_hot_s, turn_s)\n",
         "    return hot_since + spec.min_hot_s\n",
+    ),
+    Mutant(
+        "a-load-nearly-done-is-broken-off",
+        "T16",
+        "a load is broken off for a higher priority however little of it is to come",
+        DISPLACEMENT,
+        "    return 2.0 * (victim.hot_by - ledger.clock) >= victim.hot_by - victim.since\n",
+        "    return True\n",
+    ),
+    Mutant(
+        "a-load-is-broken-off-for-its-equal",
+        "T16",
+        "a load is broken off for whoever has no lower priority, who may then lose its own for another one",
+        DISPLACEMENT,
+        "return spec.priority < priority and may_be_broken_off(victim, ledger)",
+        "return may_be_broken_off(victim, ledger)",
+    ),
+    Mutant(
+        "one-load-after-the-other-is-broken-off",
+        "T16",
+        "a model loses one load after the other, for ever",
+        DISPLACEMENT,
+        "    if last is not None and ledger.clock - last < ledger.policy.reuse_horizon_s:\n",
+        "    if False:\n",
+    ),
+    Mutant(
+        "a-load-is-broken-off-without-a-word",
+        "T16",
+        "who was promised to be HOT is not told that its load was broken off",
+        "rankcore/residency/leaving.py",
+        "    if record.due_at is not None:\n        ledger.note",
+        "    if False:\n        ledger.note",
     ),
 )

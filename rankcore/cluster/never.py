@@ -55,7 +55,7 @@ def look_again(draft: ClusterDraft) -> None:
         draft.weights = replace(draft.weights, missing=missing)
     if not is_relisted and (missing is None or missing or not renewed):
         return
-    waiting = {deployment_of(each) for each in draft.weights.planner.index.roster.waiting}
+    waiting = {deployment_of(each) for each in draft.weights.planner.index.queue.lacks}
     refused = {each for each, entry in draft.state.deployments.items() if entry.residency is not None and entry.residency.unfit}
     for deployment in sorted(each for each in waiting | refused if draft.find(each) is not None):
         draft.worklist.add(deployment, LookAtFit())

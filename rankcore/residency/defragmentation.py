@@ -94,7 +94,7 @@ def propose_defragmentation(state: ResidencyState, model: str | None = None) -> 
 
 
 def _largest_that_waits(state: ResidencyState) -> str | None:
-    waiting = sorted(state.index.roster.waiting, key=lambda model: (-state.models[model].total_bytes, model))
+    waiting = sorted(state.index.queue.lacks, key=lambda model: (-state.models[model].total_bytes, model))
     return waiting[0] if waiting else None
 
 

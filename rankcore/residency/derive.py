@@ -22,7 +22,7 @@ def derive_index(state: ResidencyState, degrees: tuple[int, ...] = ()) -> Index:
         roster.ripen(replica_id, None, ripe_at(record, spec), state.clock)
         queue.change(None, record, spec, state.asked[record.model])
     room = RoomDraft(Room(degrees=degrees))
-    books = Books(state.nodes, state.replicas, state.models, roster.on_gpus, state.policy)
+    books = Books(state.nodes, state.replicas, state.models, roster.on_gpus, state.policy, state.clock)
     for node_id in sorted(state.nodes):
         room.refresh(node_id, books)
     return Index(roster=roster.freeze(), queue=queue.freeze(), room=room.freeze())

@@ -9,11 +9,16 @@ makes room at the least cost, wherever that is. On one node `cover` finds it; th
 later one is cheaper. The cost of recent use fades with time and would reorder the shelf at every tick, so each node stands in
 two orders, one without recent use and one with it as of time 0, from which the most that can have faded since is taken off.
 The larger of the two bounds holds. A node that neither order has shown yet is in the rest of both, which is why one merged
-pass over the two misses nothing.
+pass over the two misses nothing. Only nodes where somebody's turn is over (T13) stand in them: on a full cluster whose turns
+are not, one that waits looks at none. A dedicated newcomer, for which no turn counts, has the order of all nodes by bytes.
 
 **Why it ends, and what it costs.** Each node is looked at once at most. Once something was found, no more than `NODES_MAX`
 nodes are searched, and `NODES_SEEN_MAX` looked at: beyond those the answer is a sufficient set, and `exact` says that it may
 not be the cheapest. docs/residency.md has the times.
+
+**Loads.** Who is being loaded serves nobody yet, and has no turn. It is a victim like others for a strictly higher priority while
+at least half of its load is to come (T16): so less is thrown away than is still to be waited for. No load is broken off for one
+that could be broken off for it, so this ends; and a model that has lost one load keeps the next, so it is HOT in the end.
 
 **What is not decided here.** That a victim leaves and what becomes of it: `leaving`. Nothing is changed while this module
 looks, so a search that finds nothing has disturbed nothing (T7). A victim that becomes busy after it was chosen finishes what
@@ -22,6 +27,7 @@ it has (T9).
 
 from collections.abc import Iterable, Iterator
 from heapq import merge
+from itertools import takewhile
 from typing import NamedTuple
 
 from rankcore.residency.cover import Cover, Victim, cheapest_cover
@@ -29,8 +35,8 @@ from rankcore.residency.fit import Place, degree_on, share
 from rankcore.residency.index import Shape
 from rankcore.residency.ledger import Ledger
 from rankcore.residency.levels import Phase
-from rankcore.residency.room import NOBODY_TO_DISPLACE, degrees_of
-from rankcore.residency.roster import ripe_at
+from rankcore.residency.room import HELD, NOBODY_TO_DISPLACE, degrees_of
+from rankcore.residency.roster import is_over
 from rankcore.residency.spec import ModelSpec, ResidencyPolicy
 from rankcore.residency.state import ResidencyNode, Resident
 from rankcore.values import NodeId, ReplicaId
@@ -97,15 +103,27 @@ def is_permitted(victim: Resident, ledger: Ledger, need: Need) -> bool:
 def yields_to(victim: Resident, ledger: Ledger, priority: int, dedicated: bool) -> bool:
     """Whether a replica may be displaced for some model of another request."""
     spec = ledger.models[victim.model]
-    if victim.phase is not Phase.SERVING or spec.dedicated or spec.priority > priority or ledger.promised(victim.replica_id):
+    if victim.phase not in HELD or spec.dedicated or spec.priority > priority or ledger.promised(victim.replica_id):
         return False
+    if victim.phase is Phase.LOADING:
+        return spec.priority < priority and may_be_broken_off(victim, ledger)
     return dedicated or is_ripe(victim, ledger)
+
+
+def may_be_broken_off(victim: Resident, ledger: Ledger) -> bool:
+    """Whether half of a load at least is to come, and it is not the second of its model in a row that would be lost (T16).
+
+    In a row: it has not been HOT since, and the other one was not more than `reuse_horizon_s` ago.
+    """
+    last = ledger.broken_off.get(victim.model)
+    if last is not None and ledger.clock - last < ledger.policy.reuse_horizon_s:
+        return False
+    return 2.0 * (victim.hot_by - ledger.clock) >= victim.hot_by - victim.since
 
 
 def is_ripe(victim: Resident, ledger: Ledger) -> bool:
     """Whether the turn of a replica that serves is over (T13)."""
-    ends = ripe_at(victim, ledger.models[victim.model])
-    return ends is None or ledger.clock >= ends
+    return is_over(victim, ledger.models[victim.model], ledger.clock)
 
 
 def victims_on(node_id: NodeId, ledger: Ledger, need: Need) -> list[Victim]:
@@ -180,19 +198,22 @@ def cheapest_displacement(ledger: Ledger, need: Need, among: Iterable[NodeId] | 
 def _bounds(ledger: Ledger, need: Need) -> Iterator[tuple[int, NodeId]]:
     """Nodes, each once, with what displacement costs at least on all that are yet to come."""
     faded = int(ledger.policy.recent_cost_bytes * ledger.clock / ledger.policy.recent_use_s)
+    whole: list[Iterator[tuple[int, NodeId]]] = []
     steady: list[Iterator[tuple[int, NodeId]]] = []
     fading: list[Iterator[tuple[int, NodeId]]] = []
     for shape in need.shapes:
         for degree in degrees_of(shape, need.spec.gpus, need.total_bytes):
             shelf = ledger.shelf(shape, degree)
             total = degree * share(need.total_bytes, degree)
-            steady.append(_offset(iter(shelf.cheap), total))
+            whole.append(_offset(iter(shelf.cheap), total))
+            steady.append(_offset(iter(shelf.ripe), total))
             fading.append(_offset(iter(shelf.fresh), total - faded - ROUNDING_BYTES))
-    # Both orders hold all nodes. One that neither has shown yet is in the rest of both: the larger bound holds for it.
+    if need.spec.dedicated:  # which waits for nobody's turn
+        yield from takewhile(lambda each: each[0] <= NOBODY_TO_DISPLACE // 2, merge(*whole))
+        return
+    # Both orders hold the same nodes. One that neither has shown yet is in the rest of both: the larger bound holds for it.
     seen: set[NodeId] = set()
     for (least_steady, one), (least_fading, other) in zip(merge(*steady), merge(*fading), strict=True):
-        if least_steady > NOBODY_TO_DISPLACE // 2:
-            return
         least = max(least_steady, least_fading)
         for node_id in (one, other):
             if node_id not in seen:

@@ -19,7 +19,6 @@ class Roster(Struct, frozen=True, kw_only=True, gc=False):
         on_gpus: Who has a place on the GPUs of a node, ids ascending.
         copies: Who holds bytes in the CPU memory of a node, likewise.
         groups: The serial numbers of the replicas of a model in a `roster.Group`.
-        waiting: The models that have a replica WAITING.
         timers: (due, replica): replicas that will have been idle for too long.
         ages: (due, replica): who will have been HOT for its minimum time.
     """
@@ -27,7 +26,6 @@ class Roster(Struct, frozen=True, kw_only=True, gc=False):
     on_gpus: PMap[NodeId, tuple[ReplicaId, ...]] = EMPTY
     copies: PMap[NodeId, tuple[ReplicaId, ...]] = EMPTY
     groups: PMap[tuple[str, str], Ordered[int]] = EMPTY
-    waiting: Ordered[str] = Ordered()
     timers: Ordered[tuple[float, ReplicaId]] = Ordered()
     ages: Ordered[tuple[float, ReplicaId]] = Ordered()
 
@@ -52,23 +50,28 @@ class Lack(Struct, frozen=True, gc=False):
     Attributes:
         asked: The number of the model's request.
         sizes: (bytes on all GPUs together, serial number) of each of them.
+        since: (serial number, since when it waits) of each of them.
     """
 
     kind: Kind
     asked: int
     sizes: Ordered[tuple[int, int]] = Ordered()
+    since: Ordered[tuple[int, float]] = Ordered()
 
 
 class Queue(Struct, frozen=True, kw_only=True, gc=False):
-    """Who waits for room, by what would do.
+    """Who waits for room, by what would do, and in line.
 
     Attributes:
         lacks: By model.
         sizes: (bytes, request, model), by kind: each size that a model lacks.
+        line: (since, model), by priority: since when the oldest of each model waits. In here those come first that are before
+            others in line, whatever time it is.
     """
 
     lacks: PMap[str, Lack] = EMPTY
     sizes: PMap[Kind, Ordered[tuple[int, int, str]]] = EMPTY
+    line: PMap[int, Ordered[tuple[float, str]]] = EMPTY
 
 
 class Shelf(Struct, frozen=True, gc=False):
@@ -77,20 +80,23 @@ class Shelf(Struct, frozen=True, gc=False):
     Attributes:
         fits: (a, s, node): k free places there have at least `a` bytes free each, and `s` together; one for each `a`.
         cheap: (x, node): whoever needs b bytes on each of k GPUs displaces others there at a cost of at least k * b + x.
-        fresh: (x, node): likewise, at least k * b + x less what recent use has faded by since time 0.
+        ripe: (x, node): likewise, where somebody's turn is over, of those alone of whom it is.
+        fresh: (x, node): as `ripe`, at least k * b + x less what recent use has faded by since time 0.
     """
 
     fits: Ordered[tuple[int, int, NodeId]] = Ordered()
     cheap: Ordered[tuple[int, NodeId]] = Ordered()
+    ripe: Ordered[tuple[int, NodeId]] = Ordered()
     fresh: Ordered[tuple[int, NodeId]] = Ordered()
 
 
 class Row(Struct, frozen=True, gc=False):
-    """What one node has on a shelf."""
+    """What one node has on a shelf; None: nobody's turn is over there."""
 
     fits: tuple[tuple[int, int], ...]
     cheap: int
-    fresh: int
+    ripe: int | None
+    fresh: int | None
 
 
 class Shown(Struct, frozen=True, gc=False):

@@ -14,10 +14,12 @@ from collections.abc import Iterable
 from itertools import accumulate
 from typing import NamedTuple
 
+from rankcore.frozen import PMap
 from rankcore.residency.commands import DropFromCpu, OffloadToCpu, UnloadFromGpu
 from rankcore.residency.copies import Copy, cheapest_to_drop, saving_of
 from rankcore.residency.ledger import Ledger
 from rankcore.residency.levels import Level, Phase
+from rankcore.residency.notes import ResidencyNoteKind
 from rankcore.residency.state import Resident
 from rankcore.values import NodeId, ReplicaId
 
@@ -48,6 +50,8 @@ def leave(
     keep = keep if spec.keeps_copy else Level.COLD
     if record.phase is Phase.SERVING and keep is Level.WARM:
         room = dropped_for(ledger, record, spec.weight_bytes)
+    if record.phase is Phase.LOADING and makes_room_for is not None:
+        record = _broken_off(ledger, record, makes_room_for)
     ledger.departed.append((record.replica_id, returns))
     record = ledger.change(
         record,
@@ -68,6 +72,15 @@ def leave(
         waits_for=room.awaited,
     )
     return record if room.awaited else _offload(ledger, record)
+
+
+def _broken_off(ledger: Ledger, record: Resident, newcomer_id: ReplicaId) -> Resident:
+    """A load ends for a newcomer, and so does what was promised. What ended too long ago to count is forgotten (T16)."""
+    recent = {each: at for each, at in ledger.broken_off.items() if ledger.clock - at < ledger.policy.reuse_horizon_s}
+    ledger.broken_off = PMap(recent | {record.model: ledger.clock})
+    if record.due_at is not None:
+        ledger.note(ResidencyNoteKind.SLIPPED, "T13", record, f"its load is broken off for {newcomer_id}")
+    return ledger.change(record, due_at=None)
 
 
 class CpuRoom(NamedTuple):

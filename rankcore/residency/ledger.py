@@ -50,6 +50,7 @@ class Ledger:
         self.requests = state.requests
         self.waking = state.waking
         self.head = state.head
+        self.broken_off = state.broken_off
         self.roster = RosterDraft(state.index.roster)
         self.queue = QueueDraft(state.index.queue)
         self.room = RoomDraft(state.index.room)
@@ -62,7 +63,8 @@ class Ledger:
         self.stirred = False
         self.relieved = False
         self.heirs: list[ReplicaId] = []
-        self._touched: dict[NodeId, None] = {}
+        # Whose turn is over by now shows on the shelves from the beginning of the step.
+        self._touched: dict[NodeId, None] = {self.node_of(each): None for each in self.roster.ripe_by(self.clock)}
         self._at_rest: dict[ReplicaId, None] = {}
 
     def close(self) -> ResidencyState:
@@ -80,6 +82,7 @@ class Ledger:
             moves=self.moves,
             requests=self.requests,
             head=self.head,
+            broken_off=self.broken_off,
             waking=None if self.waking is not None and self.waking <= self.clock else self.waking,
         )
 
@@ -127,6 +130,12 @@ class Ledger:
         if record.phase is Phase.RESTING and record.level is Level.COLD:
             self._at_rest[record.replica_id] = None
 
+    def node_of(self, replica_id: ReplicaId) -> NodeId:
+        """Where a replica is that has a place."""
+        node_id = self.replicas[replica_id].node_id
+        assert node_id is not None
+        return node_id
+
     def spec_of(self, record: Resident) -> ModelSpec:
         """Of its model."""
         return self.models[record.model]
@@ -147,11 +156,10 @@ class Ledger:
         self.stirred = True
         self.queue.respecify(self.records(spec.model, Group.WAITING), spec, self.asked[spec.model])
         self.roomier |= {each: None for each in old.avoids if each in self.nodes and each not in spec.avoids}
+        self._touched |= {self.node_of(each.replica_id): None for each in self.records(spec.model, Group.PLACED)}
         for record in self.records(spec.model, Group.SERVING):
             self.roster.ripen(record.replica_id, ripe_at(record, old), ripe_at(record, spec), self.clock)
-            assert record.node_id is not None
-            self._touched[record.node_id] = None
-            self.roomier[record.node_id] = None
+            self.roomier[self.node_of(record.replica_id)] = None
         for record in (*self.records(spec.model, Group.SERVING), *self.records(spec.model, Group.WARM)):
             self.roster.time(record.replica_id, due_at(record, old), due_at(record, spec))
         if (old.weight_bytes, old.working_bytes, old.gpus) != (spec.weight_bytes, spec.working_bytes, spec.gpus):
@@ -229,7 +237,7 @@ class Ledger:
             self._touched = {}
 
     def _books(self) -> Books:
-        return Books(self.nodes, self.replicas, self.models, self.roster.on_gpus, self.policy)
+        return Books(self.nodes, self.replicas, self.models, self.roster.on_gpus, self.policy, self.clock)
 
     def _book_gpus(self, old: Resident | None, new: Resident) -> None:
         if old is not None and (old.node_id, old.gpus, old.gpu_bytes) == (new.node_id, new.gpus, new.gpu_bytes):

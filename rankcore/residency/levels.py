@@ -48,7 +48,7 @@ MOVES: dict[tuple[Phase, Phase], str] = {
     (Phase.RESERVING, Phase.RESTING): "lost with its copy",
     (Phase.LOADING, Phase.SERVING): "LoadFinished",
     (Phase.LOADING, Phase.RESTING): "LoadFailed, lost",
-    (Phase.LOADING, Phase.LEAVING): "not wanted, no room",
+    (Phase.LOADING, Phase.LEAVING): "not wanted, no room, displaced",
     (Phase.SERVING, Phase.LEAVING): "displaced, evicted, idle",
     (Phase.SERVING, Phase.RESTING): "ReplicaLost, NodeLost",
     (Phase.LEAVING, Phase.RESTING): "OffloadFinished",

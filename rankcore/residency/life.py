@@ -56,6 +56,8 @@ def on_load_finished(ledger: Ledger, event: LoadFinished) -> None:
         last_used=ledger.clock,
         in_flight=0,
     )
+    if record.model in ledger.broken_off:
+        ledger.broken_off = ledger.broken_off.delete(record.model)
     ledger.roomier[record.node_id] = None
     shed(ledger, record.node_id)
 

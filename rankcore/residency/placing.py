@@ -340,7 +340,9 @@ def say_where(ledger: Ledger, record: Resident, victims: tuple[ReplicaId, ...], 
     ledger.note(kind, "T5" if victims else "T3", record, record.because, size=size)
     for victim_id in victims:
         victim = ledger.replicas[victim_id]
-        ledger.note(ResidencyNoteKind.DISPLACED, "T5", victim, f"by {record.replica_id}", size=victim.held_bytes)
+        loads = victim.phase is Phase.LOADING
+        because = f"by {record.replica_id}" + (": less than half of it was loaded" if loads else "")
+        ledger.note(ResidencyNoteKind.DISPLACED, "T16" if loads else "T5", victim, because, size=victim.held_bytes)
 
 
 def wait_too(ledger: Ledger, record: Resident, cant: CantAccommodate) -> None:

@@ -1,4 +1,8 @@
-"""Who waits for room, by what would do: a node that has more room than before is shown to those alone who may fit (T7)."""
+"""Who waits for room, by what would do: a node that has more room than before is shown to those alone who may fit (T7).
+
+And in line: of those of one priority who has waited for longest is always before the others, however much they have aged, so
+that as many orders as there are priorities, kept as records change, are all of it (`turns.in_line` merges them).
+"""
 
 from rankcore.ordered import Ordered
 from rankcore.residency.index import Kind, Lack, Queue
@@ -8,6 +12,8 @@ from rankcore.residency.state import Resident, serial_of
 
 NO_SIZES: Ordered[tuple[int, int]] = Ordered()
 NO_MODELS: Ordered[tuple[int, int, str]] = Ordered()
+NO_WAITS: Ordered[tuple[int, float]] = Ordered()
+NO_LINE: Ordered[tuple[float, str]] = Ordered()
 
 
 class QueueDraft:
@@ -16,41 +22,44 @@ class QueueDraft:
     def __init__(self, queue: Queue) -> None:
         self.lacks = queue.lacks
         self.sizes = queue.sizes
+        self.line = queue.line
 
     def freeze(self) -> Queue:
         """The same as a value."""
-        return Queue(lacks=self.lacks, sizes=self.sizes)
+        return Queue(lacks=self.lacks, sizes=self.sizes, line=self.line)
 
     def change(self, old: Resident | None, new: Resident, spec: ModelSpec, asked: int) -> None:
         """A record has changed; its model is as it was."""
-        before = lack_of(old, spec) if old is not None and old.phase is Phase.WAITING else None
-        after = lack_of(new, spec) if new.phase is Phase.WAITING else None
+        before = (lack_of(old, spec), old.since) if old is not None and old.phase is Phase.WAITING else None
+        after = (lack_of(new, spec), new.since) if new.phase is Phase.WAITING else None
         if before == after:
             return
         lack = self.lacks.get(spec.model)
-        sizes = lack.sizes if lack is not None else NO_SIZES
+        sizes, waits = (lack.sizes, lack.since) if lack is not None else (NO_SIZES, NO_WAITS)
         serial = serial_of(new.replica_id)
         if before is not None:
-            sizes = sizes.discard((before, serial))
+            sizes, waits = sizes.discard((before[0], serial)), waits.discard((serial, before[1]))
         if after is not None:
-            sizes = sizes.add((after, serial))
-        self._set(spec.model, Lack(kind_of(spec), asked, sizes))
+            sizes, waits = sizes.add((after[0], serial)), waits.add((serial, after[1]))
+        self._set(spec.model, Lack(kind_of(spec), asked, sizes, waits))
 
     def respecify(self, records: list[Resident], spec: ModelSpec, asked: int) -> None:
         """A model has another spec, or is asked for by another request: `records` are those of it that wait."""
-        sizes = NO_SIZES
+        sizes, waits = NO_SIZES, NO_WAITS
         for record in records:
-            sizes = sizes.add((lack_of(record, spec), serial_of(record.replica_id)))
-        self._set(spec.model, Lack(kind_of(spec), asked, sizes))
+            serial = serial_of(record.replica_id)
+            sizes, waits = sizes.add((lack_of(record, spec), serial)), waits.add((serial, record.since))
+        self._set(spec.model, Lack(kind_of(spec), asked, sizes, waits))
 
     def ask(self, model: str, asked: int) -> None:
         """A model is asked for by another request."""
         lack = self.lacks.get(model)
         if lack is not None:
-            self._set(model, Lack(lack.kind, asked, lack.sizes))
+            self._set(model, Lack(lack.kind, asked, lack.sizes, lack.since))
 
     def _set(self, model: str, lack: Lack) -> None:
         old = self.lacks.get(model)
+        self._line_up(model, old, lack)
         if old is not None and (old.kind, old.asked, distinct(old.sizes)) == (lack.kind, lack.asked, distinct(lack.sizes)):
             self.lacks = self.lacks.set(model, lack)
             return
@@ -61,6 +70,18 @@ class QueueDraft:
             self.lacks = self.lacks.set(model, lack)
         elif old is not None:
             self.lacks = self.lacks.delete(model)
+
+    def _line_up(self, model: str, old: Lack | None, new: Lack) -> None:
+        before, after = [
+            (each.kind.priority, each.since.first()[1]) if each is not None and each.since else None for each in (old, new)
+        ]
+        if before == after:
+            return
+        if before is not None:
+            left = self.line[before[0]].discard((before[1], model))
+            self.line = self.line.set(before[0], left) if left else self.line.delete(before[0])
+        if after is not None:
+            self.line = self.line.set(after[0], self.line.get(after[0], NO_LINE).add((after[1], model)))
 
     def _show(self, model: str, lack: Lack, shows: bool) -> None:
         sizes = self.sizes.get(lack.kind, NO_MODELS)

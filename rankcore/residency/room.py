@@ -11,12 +11,15 @@ from rankcore.ordered import Ordered, ordered
 from rankcore.residency.fit import fewest_gpus, share
 from rankcore.residency.index import Room, Row, Shape, Shelf, Shown
 from rankcore.residency.levels import Phase
+from rankcore.residency.roster import is_over
 from rankcore.residency.spec import ModelSpec, ResidencyPolicy
 from rankcore.residency.state import ResidencyNode, Resident
 from rankcore.values import NodeId, ReplicaId
 
 NOBODY_TO_DISPLACE = 2**60
 """More than any cost: where it stands on a shelf, nothing can be gained."""
+HELD = (Phase.SERVING, Phase.LOADING)
+"""Who is in one of these may be displaced: who is being loaded by a higher priority alone (T16), for which no turn counts."""
 SIZE_DIGITS = 5
 """Leading bits of a capacity that count for a shape: 16 sizes an octave."""
 
@@ -24,7 +27,7 @@ SIZE_DIGITS = 5
 class Books:
     """What a room is derived from: the tables of the step that runs."""
 
-    __slots__ = ("models", "nodes", "on_gpus", "policy", "replicas")
+    __slots__ = ("clock", "models", "nodes", "on_gpus", "policy", "replicas")
 
     def __init__(
         self,
@@ -33,12 +36,14 @@ class Books:
         models: PMap[str, ModelSpec],
         on_gpus: PMap[NodeId, tuple[ReplicaId, ...]],
         policy: ResidencyPolicy,
+        clock: float,
     ) -> None:
         self.nodes = nodes
         self.replicas = replicas
         self.models = models
         self.on_gpus = on_gpus
         self.policy = policy
+        self.clock = clock
 
 
 class RoomDraft:
@@ -89,7 +94,7 @@ class RoomDraft:
         if before == after:
             return
         shelf = self.shelves.get((shape, degree), EMPTY_SHELF)
-        fits, cheap, fresh = shelf.fits, shelf.cheap, shelf.fresh
+        fits, cheap, ripe, fresh = shelf.fits, shelf.cheap, shelf.ripe, shelf.fresh
         old_fits = before.fits if before is not None else ()
         new_fits = after.fits if after is not None else ()
         if old_fits != new_fits:
@@ -101,11 +106,13 @@ class RoomDraft:
                     fits = fits.add((least, total, node_id))
         if before is not None:
             cheap = cheap.discard((before.cheap, node_id))
-            fresh = fresh.discard((before.fresh, node_id))
+            if before.ripe is not None and before.fresh is not None:
+                ripe, fresh = ripe.discard((before.ripe, node_id)), fresh.discard((before.fresh, node_id))
         if after is not None:
             cheap = cheap.add((after.cheap, node_id))
-            fresh = fresh.add((after.fresh, node_id))
-        changed = Shelf(fits, cheap, fresh)
+            if after.ripe is not None and after.fresh is not None:
+                ripe, fresh = ripe.add((after.ripe, node_id)), fresh.add((after.fresh, node_id))
+        changed = Shelf(fits, cheap, ripe, fresh)
         key = (shape, degree)
         self.shelves = self.shelves.set(key, changed) if cheap else self.shelves.delete(key)
 
@@ -154,11 +161,11 @@ def rows_of(node: ResidencyNode, books: Books, degrees: tuple[int, ...]) -> tupl
     """What shelves show of a node."""
     free = sorted([gpu.free_bytes for gpu in node.gpus])
     sums = list(accumulate(free, initial=0))
-    steady, fading = _least_burdens(node.node_id, books)
-    return tuple([_row(free, sums, degree, steady, fading) for degree in degrees])
+    burdens = _least_burdens(node.node_id, books)
+    return tuple([_row(free, sums, degree, *burdens) for degree in degrees])
 
 
-def _row(free: list[int], sums: list[int], degree: int, steady: int, fading: int) -> Row | None:
+def _row(free: list[int], sums: list[int], degree: int, steady: int, ripe: int, fading: int) -> Row | None:
     last = len(free) - degree
     if last < 0:
         return None
@@ -166,29 +173,36 @@ def _row(free: list[int], sums: list[int], degree: int, steady: int, fading: int
         (free[at], sums[at + degree] - sums[at]) for at in range(last + 1) if free[at] and (not at or free[at] != free[at - 1])
     ]
     most = sums[-1] - sums[last]
-    return Row(tuple(fits), steady - most, fading - most)
+    if ripe == NOBODY_TO_DISPLACE:
+        return Row(tuple(fits), steady - most, None, None)
+    return Row(tuple(fits), steady - most, ripe - most, fading - most)
 
 
-def _least_burdens(node_id: NodeId, books: Books) -> tuple[int, int]:
-    """Bounds for what any victim there weighs beyond its bytes: as if none was used, and as if all were used at time 0."""
-    steady = fading = NOBODY_TO_DISPLACE
+def _least_burdens(node_id: NodeId, books: Books) -> tuple[int, int, int]:
+    """Bounds for what any victim there weighs beyond its bytes, as if none was used; of those whose turn is over as if none
+    was, and as if all were used at time 0.
+    """
+    steady = ripe = fading = NOBODY_TO_DISPLACE
     policy = books.policy
     for replica_id in books.on_gpus.get(node_id, ()):
         record = books.replicas[replica_id]
         spec = books.models[record.model]
-        if record.phase is Phase.SERVING and not spec.dedicated:
+        if record.phase in HELD and not spec.dedicated:
             burden = record.in_flight * policy.in_flight_cost_bytes
             if spec.priority:
                 burden += record.held_bytes * spec.priority
             steady = min(steady, burden)
-            fading = min(fading, burden + int(policy.recent_cost_bytes * (1.0 + record.last_used / policy.recent_use_s)))
-    return steady, fading
+            if is_over(record, spec, books.clock):
+                recent = int(policy.recent_cost_bytes * (1.0 + record.last_used / policy.recent_use_s))
+                ripe, fading = min(ripe, burden), min(fading, burden + recent)
+    return steady, ripe, fading
 
 
 def _shelf_of(rows: list[tuple[NodeId, Row]]) -> Shelf:
     fits: Ordered[tuple[int, int, NodeId]] = ordered((*fit, node_id) for node_id, row in rows for fit in row.fits)
     cheap = ordered((row.cheap, node_id) for node_id, row in rows)
-    return Shelf(fits, cheap, ordered((row.fresh, node_id) for node_id, row in rows))
+    ripe = ordered((row.ripe, node_id) for node_id, row in rows if row.ripe is not None)
+    return Shelf(fits, cheap, ripe, ordered((row.fresh, node_id) for node_id, row in rows if row.fresh is not None))
 
 
 def _size_class(size: int) -> int:

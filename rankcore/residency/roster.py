@@ -1,6 +1,8 @@
 """Who is where, and what falls due when, kept up to date as records change."""
 
+from collections.abc import Iterator
 from enum import StrEnum
+from itertools import takewhile
 
 from rankcore.frozen import PMap
 from rankcore.ordered import Ordered
@@ -32,7 +34,6 @@ class RosterDraft:
         self.on_gpus = roster.on_gpus
         self.copies = roster.copies
         self.groups = roster.groups
-        self.waiting = roster.waiting
         self.timers = roster.timers
         self.ages = roster.ages
 
@@ -42,7 +43,6 @@ class RosterDraft:
             on_gpus=self.on_gpus,
             copies=self.copies,
             groups=self.groups,
-            waiting=self.waiting,
             timers=self.timers,
             ages=self.ages,
         )
@@ -76,6 +76,10 @@ class RosterDraft:
         if after is not None and after > clock:
             self.ages = self.ages.add((after, replica_id))
 
+    def ripe_by(self, clock: float) -> Iterator[ReplicaId]:
+        """Whose minimum time has passed, and that was not looked at since."""
+        return (replica_id for _, replica_id in takewhile(lambda each: each[0] <= clock, self.ages))
+
     def end(self, record: Resident) -> None:
         """A record that is RESTING and COLD is no more."""
         self._regroup(record, groups_of(record), ())
@@ -87,12 +91,8 @@ class RosterDraft:
                 left = self.groups[record.model, group].discard(serial)
                 key = (record.model, group)
                 self.groups = self.groups.set(key, left) if left else self.groups.delete(key)
-                if group is Group.WAITING and not left:
-                    self.waiting = self.waiting.discard(record.model)
         for group in after:
             if group not in before:
-                if group is Group.WAITING:
-                    self.waiting = self.waiting.add(record.model)
                 self.groups = self.groups.set((record.model, group), self.members(record.model, group).add(serial))
 
 
@@ -142,6 +142,12 @@ def ripe_at(record: Resident, spec: ModelSpec) -> float | None:
     if not record.in_flight:
         ends = min(ends, max(record.hot_since, record.last_used) + spec.min_hot_s)
     return ends if ends > record.hot_since else None
+
+
+def is_over(record: Resident, spec: ModelSpec, clock: float) -> bool:
+    """Whether the turn of a replica that serves is over (T13)."""
+    ends = ripe_at(record, spec)
+    return ends is None or ends <= clock
 
 
 def turn_end(hot_since: float, turn_s: float, spec: ModelSpec) -> float:

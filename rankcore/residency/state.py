@@ -171,6 +171,7 @@ class ResidencyState:
         moves: Of the next command.
         requests: Of the next request.
         head: The reservation of who is first in line; None: nobody has one.
+        broken_off: When a load of a model was last broken off for others, by model; not once it has been HOT since (T16).
         waking: When `WakeAt` asked to be woken; None: it did not, or that is past.
         index: Derived from the rest: who is where, room by size, what falls due when.
     """
@@ -185,6 +186,7 @@ class ResidencyState:
     moves: int = 1
     requests: int = 1
     head: Reservation | None = None
+    broken_off: PMap[str, float] = EMPTY
     waking: float | None = None
     index: "Index" = attrs.field(init=False, eq=False, repr=False)
 

@@ -75,7 +75,20 @@ class Prospect(NamedTuple):
 
 def standing(ledger: Ledger, record: Resident, since: float) -> int:
     """Where it stands in line: its priority, and one more for each `aging_s` that it has waited."""
-    return ledger.spec_of(record).priority + int((ledger.clock - since) // ledger.policy.aging_s)
+    return _aged(ledger, ledger.spec_of(record).priority, since)
+
+
+def _aged(ledger: Ledger, priority: int, since: float) -> int:
+    return priority + int((ledger.clock - since) // ledger.policy.aging_s)
+
+
+def in_line(ledger: Ledger) -> Iterator[str]:
+    """The models that wait, in the order of `turn_in_line`; as many as are looked at cost O(log) each."""
+    return (model for _, _, model in merge(*[_of_priority(ledger, *each) for each in ledger.queue.line.items()]))
+
+
+def _of_priority(ledger: Ledger, priority: int, waiting: Iterable[tuple[float, str]]) -> Iterator[tuple[int, float, str]]:
+    return ((-_aged(ledger, priority, since), since, model) for since, model in waiting)
 
 
 def turn_in_line(ledger: Ledger, model: str) -> tuple[int, float, str]:
@@ -124,7 +137,7 @@ def review(ledger: Ledger, nodes: Iterable[NodeId]) -> None:
 
 def _candidates(ledger: Ledger) -> Iterator[Resident]:
     if ledger.head is None:
-        for model in islice(sorted(ledger.roster.waiting, key=lambda each: turn_in_line(ledger, each)), LINE_MAX):
+        for model in islice(in_line(ledger), LINE_MAX):
             yield first_of(ledger, model)
         return
     head = ledger.head

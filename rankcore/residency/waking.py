@@ -25,9 +25,7 @@ def do_what_is_due(ledger: Ledger) -> None:
     while ledger.roster.ages and ledger.roster.ages.first()[0] <= ledger.clock:
         due, replica_id = ledger.roster.ages.first()
         ledger.roster.ripen(replica_id, due, None, ledger.clock)
-        node_id = ledger.replicas[replica_id].node_id
-        assert node_id is not None
-        ledger.roomier[node_id] = None
+        ledger.roomier[ledger.node_of(replica_id)] = None
 
 
 def retry(ledger: Ledger) -> None:
@@ -77,7 +75,7 @@ def _is_of(size: int, entry: tuple[int, int]) -> bool:
 def ask_to_be_woken(ledger: Ledger) -> None:
     """At the next time when something falls due without any news."""
     due = [ledger.roster.timers.first()[0]] if ledger.roster.timers else []
-    if ledger.roster.ages and (ledger.roster.waiting or ledger.head is not None):
+    if ledger.roster.ages and (ledger.queue.lacks or ledger.head is not None):
         due.append(ledger.roster.ages.first()[0])
     if due:
         ledger.wake(min(due))

@@ -59,6 +59,19 @@ def test_whoever_is_first_in_line_is_hot_by_the_time_it_was_promised(bounds):
     assert (search.broken, search.complete) == (None, True)
 
 
+def test_loads_that_are_broken_off_for_others_are_so_by_the_rules_in_every_state(monkeypatch):
+    """T16, in 259 states; where any load may be broken off, one is found that is so twice in a row."""
+    usual = SYSTEMS["residency-two"]
+    small, large = usual.models
+    bounds = attrs.evolve(usual, models=(small, replace(large, priority=1, min_hot_s=0.0)), failures=1, repeats=0)
+    search = explored(ResidencySystem(bounds))
+    assert (search.broken, search.complete, search.explored) == (None, True, 259)
+    monkeypatch.setattr(displacement, "may_be_broken_off", lambda *_: True)
+    search = explored(ResidencySystem(bounds))
+    assert search.broken is not None
+    assert {each.rule for each in search.broken.violations} == {"T16"}
+
+
 def test_a_successor_whose_place_is_given_to_the_first_in_line_is_found(monkeypatch):
     monkeypatch.setattr(placing, "_back", lambda *_: None)
     search = explored(ResidencySystem(in_turns(3, 4, asks=2, replacements=1)))

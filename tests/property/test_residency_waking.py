@@ -21,8 +21,10 @@ from rankcore.residency.events import (
     UsageReported,
 )
 from rankcore.residency.invariants import check
+from rankcore.residency.ledger import Ledger
 from rankcore.residency.placing import place
 from rankcore.residency.roster import Group
+from rankcore.residency.turns import in_line, turn_in_line
 from rankcore.testing.model_residency.driving import DrivenPlanner, driven
 
 
@@ -31,7 +33,7 @@ def every_one_is_tried(ledger):
     while ledger.roomier:
         nodes, ledger.roomier = sorted(ledger.roomier), {}
         turns = []
-        for model in ledger.roster.waiting:
+        for model in ledger.queue.lacks:
             waiting = ledger.records(model, Group.WAITING)
             aged = int((ledger.clock - waiting[0].since) // ledger.policy.aging_s)
             turns.append((-ledger.models[model].priority - aged, waiting[0].since, model, waiting))
@@ -46,8 +48,10 @@ def every_one_is_tried(ledger):
 
 
 def same_step(state, event):
-    """One step, which is what it is the slow way too."""
+    """One step, which is what it is the slow way too; and the line that is kept is the one that is made by sorting."""
     step = residency_step(state, event)
+    ledger = Ledger(step.state, step.state.clock)
+    assert list(in_line(ledger)) == sorted(ledger.queue.lacks, key=lambda each: turn_in_line(ledger, each))
     with patch.object(steps, "retry", every_one_is_tried):
         assert residency_step(state, event) == step
     assert check(step.state) == []

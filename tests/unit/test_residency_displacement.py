@@ -5,6 +5,7 @@ import pytest
 from rankcore.frozen import EMPTY
 from rankcore.residency import cover, displacement
 from rankcore.residency.cover import Victim, cheapest_cover
+from rankcore.residency.displacement import victims_on
 from tests.residents import Cluster, model
 
 SMALLEST = {"warm_eviction": "smallest"}
@@ -314,3 +315,29 @@ def test_a_node_without_the_labels_that_it_asks_for_is_out_of_reach():
 def test_a_choice_of_gpus_that_lacks_more_than_the_best_costs_is_not_searched():
     cluster = full(model("pair", 4, gpus=2), model("rest", 9), nodes=((10, 10, 10),)).deploy(model("d", 9))
     assert displaced(cluster) == ["pair#0"]
+
+
+def test_where_no_turn_is_over_nobody_is_looked_at(monkeypatch):
+    """One more that waits on a full cluster costs nothing for its size; for a dedicated one no turn counts."""
+    cluster = Cluster(*[(10,)] * 8).deploy(*[model(f"m{each}", 8, min_hot_s=60.0) for each in range(8)]).settle()
+    looked_at = []
+    monkeypatch.setattr(
+        displacement, "victims_on", lambda node_id, *books: looked_at.append(node_id) or victims_on(node_id, *books)
+    )
+    cluster.deploy(model("n", 9))
+    assert looked_at == []
+    assert cluster.where("n#8")[1] == "reserving"
+    cluster.deploy(model("d", 10, dedicated=True))
+    assert looked_at != []
+    assert cluster.kinds().count("displaced") == 1
+
+
+def test_a_turn_that_is_over_counts_in_the_very_step_that_comes_next():
+    cluster = Cluster((10,), (10,)).deploy(model("a", 8, min_hot_s=60.0))
+    cluster.answer().deploy(model("b", 8, min_hot_s=600.0))
+    cluster.answer()
+    cluster.now += 60.0
+    cluster.deploy(model("n", 9))
+    assert cluster.where("n#2")[1] == "reserving"
+    assert cluster.where("a#0")[1] == "leaving"
+    assert "can't accommodate" not in cluster.kinds()

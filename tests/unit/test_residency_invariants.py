@@ -409,3 +409,24 @@ def test_who_is_late_is_seen_where_all_keep_to_the_estimates():
     assert list(overdue(state)) == []
     late = broken(state, clock=state.replicas["m#1"].due_at + 1.0)
     assert [each.rule for each in overdue(late)] == ["T13"]
+
+
+def test_a_load_that_may_not_be_broken_off_and_is_so_is_seen():
+    """T16: for one of the same priority, with more than half of it done, or twice in a row."""
+    cluster = Cluster((80,), disk_bytes_per_s=10, reuse_horizon_s=100.0).deploy(model("a", 80))
+    before, event = cluster.state, DeployRequested(wanted=(Wanted(spec=model("m", 80, priority=1)),), at=0.0)
+    step = residency_step(before, event)
+    assert step.state.replicas["a#0"].phase is Phase.LEAVING
+    assert "T16" not in {each.rule for each in check_step(before, event, step)}
+    equal = broken(step.state, models=step.state.models.set("m", model("m", 80)))
+    late, late_event = broken(step.state, clock=4.5), replace(event, at=4.5)
+    lost_one = broken(before, broken_off=before.broken_off.set("a", -99.0))
+    lost_one_before = broken(before, broken_off=before.broken_off.set("a", -100.0))
+    for was, what, after, seen in (
+        (before, event, equal, True),
+        (before, late_event, late, True),
+        (lost_one, event, step.state, True),
+        (lost_one_before, event, step.state, False),
+    ):
+        found = check_step(was, what, step._replace(state=after))
+        assert ("T16" in {each.rule for each in found}) is seen

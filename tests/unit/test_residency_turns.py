@@ -1,10 +1,14 @@
-"""The first in line for GPU memory: what it is promised, who takes its place, and that nobody else does (T12, T13)."""
+"""The first in line for GPU memory: what it is promised, who takes its place, and that nobody else does (T12, T13); and
+whose load is broken off for whom (T16).
+"""
 
 import pytest
 
 from rankcore.errors import InvalidSpecError
 from rankcore.residency import Phase, ResidencyPolicy
 from rankcore.residency.estimates import load_s
+from rankcore.residency.ledger import Ledger
+from rankcore.residency.turns import in_line, turn_in_line
 from tests.residents import Cluster, model
 
 UNITS = {"disk_bytes_per_s": 1, "host_bytes_per_s": 10**9, "drain_timeout_s": 1.0, "turn_factor": 1.0, "aging_s": 1000.0}
@@ -294,3 +298,55 @@ def test_before_any_load_the_policy_says_how_fast_they_are_and_afterwards_those_
 def test_a_turn_is_at_most_so_many_loads_long(turns):
     with pytest.raises(InvalidSpecError, match="0 to 20"):
         ResidencyPolicy(turn_factor=turns)
+
+
+def test_the_line_that_is_kept_is_what_sorting_all_that_wait_comes_to():
+    cluster = units(aging_s=2.0).deploy(model("x", 4, dedicated=True)).settle()
+    for second, priority in enumerate((0, 2, 0, 1)):
+        cluster.deploy(model(f"m{second}", 4, priority=priority)).wait(1.0)
+    ledger = Ledger(cluster.state, cluster.now)
+    assert list(in_line(ledger)) == sorted(ledger.queue.lacks, key=lambda each: turn_in_line(ledger, each))
+    assert list(in_line(ledger)) == ["m1", "m0", "m2", "m3"]
+
+
+def begun(cluster, spec, seconds):
+    """It is being loaded for so long."""
+    cluster.deploy(spec)
+    cluster.now += seconds
+    return cluster
+
+
+@pytest.mark.parametrize(("seconds", "goes"), [(0.0, True), (2.0, True), (2.5, False)])
+def test_a_load_is_broken_off_for_a_higher_priority_while_half_of_it_is_to_come(seconds, goes):
+    cluster = begun(units(), model("a", 4), seconds).deploy(model("m", 4, priority=1))
+    assert (cluster.where("a#0")[1] == "leaving") is goes
+    assert [type(each).__name__ for each in cluster.pending] == ["LoadToGpu", *(["UnloadFromGpu"] if goes else [])]
+    if goes:
+        assert said(cluster, "displaced") == [("a#0", "by m#1: less than half of it was loaded")]
+        assert cluster.answer(cluster.pending[-1]).where("m#1")[1] == "loading"
+
+
+def test_a_load_is_not_broken_off_for_one_of_the_same_priority_or_that_has_aged():
+    cluster = begun(units(aging_s=1.0), model("a", 4), 0.0).deploy(model("m", 4))
+    assert cluster.wait(1.0).where("a#0")[1] == "loading"
+    assert begun(units(), model("a", 4), 0.0).deploy(model("m", 4, dedicated=True)).where("a#0")[1] == "loading"
+
+
+def test_a_model_loses_no_second_load_in_a_row():
+    cluster = begun(units(), model("a", 4), 1.0).deploy(model("m", 4, priority=1))
+    cluster.join("n2", 4).deploy(model("a", 4))
+    assert cluster["a#2"].node_id == "n2"
+    cluster.deploy(model("u", 4, priority=2))
+    assert cluster.where("a#2")[1] == "loading"
+    cluster.now += 4.0
+    cluster.answer([each for each in cluster.pending if each.replica_id == "a#2"][-1])
+    assert not cluster.state.broken_off
+
+
+def test_a_promise_to_one_whose_load_is_broken_off_is_told_to_be_none():
+    cluster = loaded(units(), model("a", 3)).deploy(model("m", 4))
+    cluster.wait(3.0).answer(cluster.pending[-1])
+    assert cluster["m#1"].due_at is not None
+    cluster.deploy(model("u", 4, priority=1))
+    assert cluster["m#1"].due_at is None
+    assert said(cluster, "slipped") == [("m#1", "its load is broken off for u#2")]

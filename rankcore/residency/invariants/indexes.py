@@ -14,10 +14,10 @@ from rankcore.residency.state import ResidencyState
 def check_indexes(state: ResidencyState) -> Iterable[Violation]:
     """What is derived agrees with the books."""
     kept, made = state.index, derive_index(state, state.index.room.degrees)
-    for name in ("on_gpus", "copies", "groups", "waiting", "timers", "ages"):
+    for name in ("on_gpus", "copies", "groups", "timers", "ages"):
         if _plain(getattr(kept.roster, name)) != _plain(getattr(made.roster, name)):
             yield Violation("index", f"roster.{name}")
-    for name in ("lacks", "sizes"):
+    for name in ("lacks", "sizes", "line"):
         if _plain(getattr(kept.queue, name)) != _plain(getattr(made.queue, name)):
             yield Violation("index", f"queue.{name}")
     for name in ("shapes", "shown", "shelves"):
@@ -30,7 +30,7 @@ def _plain(table: Any) -> object:
     if isinstance(table, PMap):
         return {key: _plain(value) for key, value in table.items()}
     if isinstance(table, Shelf):
-        return [list(table.fits), list(table.cheap), list(table.fresh)]
+        return [list(table.fits), list(table.cheap), list(table.ripe), list(table.fresh)]
     if isinstance(table, Lack):
-        return [table.kind, table.asked, list(table.sizes)]
+        return [table.kind, table.asked, list(table.sizes), list(table.since)]
     return list(table) if isinstance(table, Ordered) else table

@@ -27,7 +27,7 @@ def check_line(state: ResidencyState) -> Iterable[Violation]:
 def _nobody_waits_without_need(state: ResidencyState) -> Iterable[Violation]:
     """The first that could have a reservation has one; looked for with nobody's help."""
     ledger = Ledger(state, state.clock)
-    for model in sorted(ledger.roster.waiting, key=lambda each: turn_in_line(ledger, each))[:LINE_MAX]:
+    for model in sorted(ledger.queue.lacks, key=lambda each: turn_in_line(ledger, each))[:LINE_MAX]:
         for replica_id in state.wanted_replicas(model)[:1]:
             record = state.replicas[replica_id]
             if record.phase is Phase.WAITING and earliest(ledger, record) is not None:

@@ -24,6 +24,7 @@ def canonical(world: ResidencyWorld) -> bytes:
             [(type(each).__name__, replace(each, move=0)) for each in world.given],
             until_waking(state),
             [(model, world.called_for[model].replicas) for model in sorted(world.called_for)],
+            [(model, state.broken_off[model] - state.clock) for model in sorted(state.broken_off)],
             state.serial,
             world.memory,
             world.spent,
