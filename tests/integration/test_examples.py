@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from executors.simulator.questions.settings import read_settings
+
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 CHECKOUT_MAX_BYTES = 15_000_000
@@ -238,6 +240,84 @@ def seventy_and_ten_tens() -> list[str]:
     ]
 
 
+def sixty_and_sixty() -> list[str]:
+    turns, short, long = (
+        run_of("sixty-and-sixty", *options)["all_deployments"]
+        for options in ((), ("--set", "min_hot_s=5"), ("--set", "min_hot_s=180"))
+    )
+    assert turns["requests"]["not_done"] == 0
+    expired = [100 * each["requests"]["expired"] / each["requests"]["arrived"] for each in (short, long)]
+    return [
+        f"all {turns['requests']['arrived']:,} calls are answered",
+        f"first answer within {turns['misses']['first_answer_s']['p99']:.0f} s",
+        f"{expired[0]:.0f} % of the calls expire",
+        f"the first answer takes {long['misses']['first_answer_s']['p99']:.0f} s, and {expired[1]:.0f} % expire",
+    ]
+
+
+OF_RULE = {
+    "planner": (),
+    "early": ("--set", "min_hot_s=5"),
+    "lru": tuple(
+        word
+        for setting in read_settings(ROOT / "bench" / "policies" / "least-recently-used.yaml")
+        for word in ("--set", str(setting))
+    ),
+}
+
+
+def five_on_three() -> list[str]:
+    turns, early, lru = (
+        run_of("five-on-three", *OF_RULE[rule], "--check", "end")["all_deployments"] for rule in ("planner", "early", "lru")
+    )
+    assert turns["requests"]["not_done"] == 0
+    assert turns["moves"]["loads_from_disk"] <= lru["moves"]["loads_from_disk"] / 2
+    facts = []
+    for each in (turns, lru, early):
+        wait = each["requests"]["wait_s"]
+        facts.append(f"{each['moves']['loads_from_disk']:,} loads, wait p50 {wait['p50']:.0f} s, p95 {wait['p95']:.0f} s")
+    return facts
+
+
+def eight_nodes() -> list[str]:
+    lost, calm = (run_of("eight-nodes", *options)["all_deployments"] for options in ((), ("--set", "faults=[]")))
+    assert lost["requests"]["not_done"] == calm["requests"]["not_done"] == 0
+    return [
+        f"All {lost['requests']['arrived']:,} requests are answered",
+        f"{lost['misses']['count']} times one finds its model away, and 95 % of the first answers",
+        f"come within {lost['misses']['first_answer_s']['p95']:.0f} s",
+        f"Without the loss {calm['misses']['count']} times",
+    ]
+
+
+def warm_source() -> list[str]:
+    warm, cold, one = (
+        run_of("warm-source", *options)["all_deployments"]
+        for options in ((), ("--set", "nodes[0].cpu_cache_gb=0"), ("--set", "nodes[0].cpu_cache_gb=60"))
+    )
+    assert cold["moves"]["loads_from_cpu"] == 0
+    from_disk, loads = one["moves"]["loads_from_disk"], one["moves"]["loads_from_cpu"] + one["moves"]["loads_from_disk"]
+    return [
+        f"{warm['moves']['loads_from_cpu']} more come from the copy",
+        f"{warm['requests']['done']:,} of {warm['requests']['arrived']:,} calls are answered",
+        f"come within {warm['misses']['first_answer_s']['p50']:.0f} s",
+        f"all {cold['moves']['loads_from_disk']} loads come from disk, and {cold['requests']['done']} are answered",
+        f"one copy alone {one['requests']['done']:,} are, though {from_disk} of {loads} loads come from disk",
+    ]
+
+
+def urgent_against_loading() -> list[str]:
+    urgent, large = run_of("urgent-against-loading")["deployments"]
+    assert urgent["requests"]["not_done"] == large["requests"]["not_done"] == 0
+    misses = urgent["misses"]
+    return [
+        f"All {urgent['requests']['arrived']} urgent calls and all {large['requests']['arrived']} others are answered",
+        f"Half of the {misses['count']} times",
+        f"came within {misses['first_answer_s']['p50']:.0f} s",
+        f"5 % take {misses['first_answer_s']['p95']:.0f} s and more",
+    ]
+
+
 def more_wanted_than_fits() -> list[str]:
     (lost,) = deployments("more-wanted-than-fits").values()
     (calm,) = deployments("more-wanted-than-fits", "--set", "faults=[]").values()
@@ -351,6 +431,10 @@ FACTS: dict[str, Callable[[], list[str]]] = {
     "autoscaling": autoscaling,
     "residency-23-models": residency_23_models,
     "seventy-and-ten-tens": seventy_and_ten_tens,
+    "sixty-and-sixty": sixty_and_sixty,
+    "eight-nodes": eight_nodes,
+    "warm-source": warm_source,
+    "urgent-against-loading": urgent_against_loading,
     "more-wanted-than-fits": more_wanted_than_fits,
     "canary": canary,
     "bad-config": bad_config,
@@ -359,10 +443,13 @@ FACTS: dict[str, Callable[[], list[str]]] = {
     "zero-unavailable": zero_unavailable,
     "how-many-replicas": how_many_replicas,
 }
-SLOW = ("fault-trace-60-days", "spot-nodes", "residency-23-models")
+MARKS = {
+    **dict.fromkeys(("fault-trace-60-days", "spot-nodes", "residency-23-models"), pytest.mark.slow),
+    **dict.fromkeys(("sixty-and-sixty", "five-on-three", "eight-nodes", "warm-source"), pytest.mark.night),
+}
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in FACTS])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ())) for name in FACTS])
 def test_an_example_runs_and_its_comment_says_what_comes_out(name):
     said = answer(name)
     assert [fact for fact in FACTS[name]() if fact not in said] == []
