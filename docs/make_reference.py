@@ -35,7 +35,7 @@ from executors.simulator.scenario.moments import Moment
 from executors.simulator.scenario.placements import Bundles, Placement, PlacementGroup
 from executors.simulator.scenario.requests import REQUEST_SOURCES, DrawnTokens, Requests
 from executors.simulator.scenario.traffic import ClientTraffic, Traffic, ZipfTraffic
-from executors.simulator.scenario.weights import Loading, ScenarioResidency, WeightSizes
+from executors.simulator.scenario.weights import DisplacementRule, Loading, ScenarioResidency, WeightSizes
 from rankcore.autoscaling import AutoscalingSpec
 
 PAGE = Path(__file__).with_name("scenario-reference.md")
@@ -145,7 +145,8 @@ def page() -> str:
     parts += [section(2, "Fault rates", FaultRate), section(2, "Fault trace", FaultTrace)]
     parts.append(section(2, "Changes", Change, without=CHANGEABLE) + CHANGES)
     parts += [section(2, "`traffic`", Traffic), section(3, "`zipf`", ZipfTraffic), section(3, "`clients`", ClientTraffic)]
-    parts += [section(2, "`loading`", Loading), section(2, "`node_list`", NodeList), section(2, "`weight_sizes`", WeightSizes)]
+    parts += [section(2, "`loading`", Loading), section(2, "`displacement`", DisplacementRule)]
+    parts += [section(2, "`node_list`", NodeList), section(2, "`weight_sizes`", WeightSizes)]
     return "\n".join(part.rstrip("\n") + "\n" for part in parts)
 
 
@@ -199,6 +200,7 @@ def type_words(annotation: Any) -> str:
     links |= {FaultRate: "fault-rates", FaultTrace: "fault-trace"}
     links |= {Traffic: "traffic", ZipfTraffic: "zipf", ClientTraffic: "clients", Loading: "loading", NodeList: "node_list"}
     links |= {ScenarioResidency: "residency", WeightSizes: "weight_sizes", ScenarioApplication: "applications"}
+    links |= {DisplacementRule: "displacement"}
     if annotation in links:
         return f"[mapping](#{links[annotation]})"
     return {str: "text", int: "integer", float: "number"}.get(

@@ -18,10 +18,11 @@ from executors.cli.outputs import Outputs
 from executors.cli.problems import Refusal, tell, told_in_one_line
 from executors.cli.screen import answers
 from executors.cli.sweep_table import told_of
-from executors.simulator.load.sources import Source, read_source
+from executors.simulator.load.sources import read_source
 from executors.simulator.questions.cells import in_processes
 from executors.simulator.questions.comparison import Comparison, DeploymentComparison, FigureComparison
 from executors.simulator.questions.comparison import compare as compare_sources
+from executors.simulator.questions.settings import read_settings
 from executors.simulator.questions.statistics import Estimate
 from executors.simulator.record.flat_figures import is_percentile, label, number, quantity
 
@@ -29,20 +30,32 @@ SEED_MAX = 2**63 - 1
 
 
 def run(
-    first: Path, second: Path, runs: int, seed: int | None, jobs: int, json_file: str | None, checking: Checking, quiet: bool
+    first: Path,
+    second: Path | None,
+    policy: Path | None,
+    runs: int,
+    seed: int | None,
+    jobs: int,
+    json_file: str | None,
+    checking: Checking,
+    quiet: bool,
 ) -> None:
     """What `rankcore compare` does, errors and exit status included."""
     with told_in_one_line("interrupted, nothing was written"), Outputs() as outputs:
-        sources = read_source(first), read_source(second)
+        if second is None and policy is None:
+            raise Refusal("expected B, what it is compared with, or --policy FILE, what is otherwise in A then, found neither")
+        sources = read_source(first), read_source(second or first, () if policy is None else read_settings(policy))
         begin = seed if seed is not None else sources[0].scenario().seed
         if begin + runs - 1 > SEED_MAX:
             raise Refusal(f"--seed: expected at most {SEED_MAX - runs + 1}, so that {runs} seeds follow, found {begin}")
-        inputs = tuple(path for source in sources for path in source.inputs)
+        inputs = (*(path for source in sources for path in source.inputs), *([policy] if policy is not None else []))
         part = outputs.open("--json", Path(json_file), inputs) if json_file not in (None, "-") else None
         with runs_bar("comparing", quiet) as bar:
             found = compare_sources(*sources, range(begin, begin + runs), in_processes(jobs), bar.show, checking)
-        again = shlex.join(["rankcore", "compare", str(first), str(second), "--runs", str(runs), "--seed", str(begin)])
-        figures = json.dumps(_as_json(found, sources, again), indent=2, allow_nan=False) + "\n"
+        asked = [str(first), *([str(second)] if second is not None else []), *(["--policy", str(policy)] if policy else [])]
+        names = sources[0].name, sources[1].name + (f" with {policy}" if policy is not None else "")
+        again = shlex.join(["rankcore", "compare", *asked, "--runs", str(runs), "--seed", str(begin)])
+        figures = json.dumps(_as_json(found, names, again), indent=2, allow_nan=False) + "\n"
         if part is not None:
             outputs.write(part, figures)
         outputs.keep()
@@ -51,14 +64,14 @@ def run(
         if json_file == "-":
             typer.echo(figures, nl=False)
         elif not quiet:
-            _print(found, sources, again)
+            _print(found, names, again)
 
 
-def _as_json(found: Comparison, sources: tuple[Source, Source], again: str) -> dict[str, Any]:
+def _as_json(found: Comparison, names: tuple[str, str], again: str) -> dict[str, Any]:
     return {
         "rerun": again,
-        "a": sources[0].name,
-        "b": sources[1].name,
+        "a": names[0],
+        "b": names[1],
         "seeds": list(found.seeds),
         "only_in_a": list(found.only_first),
         "only_in_b": list(found.only_second),
@@ -79,10 +92,10 @@ def _figure_as_json(figure: FigureComparison) -> dict[str, Any]:
     }
 
 
-def _print(found: Comparison, sources: tuple[Source, Source], again: str) -> None:
+def _print(found: Comparison, names: tuple[str, str], again: str) -> None:
     console = answers()
     runs = len(found.seeds)
-    console.print(Text(f"A: {sources[0].name}\nB: {sources[1].name}", style="bold"))
+    console.print(Text(f"A: {names[0]}\nB: {names[1]}", style="bold"))
     seeds = f"seed {found.seeds[0]}" if runs == 1 else f"the same seeds, {found.seeds[0]} to {found.seeds[-1]}"
     console.print(Text(f"{runs} {'run' if runs == 1 else 'runs'} of each, on {seeds}", style="dim"))
     told = told_of([deployment.name for deployment in found.deployments])
@@ -90,11 +103,12 @@ def _print(found: Comparison, sources: tuple[Source, Source], again: str) -> Non
         if deployment.name in told:
             _print_deployment(console, deployment)
     if len(told) < len(found.deployments):
-        others = len(found.deployments) - 1
-        console.print(Text(f"Of each of the {others} deployments: see --json.", style="dim"), soft_wrap=True)
-    for name, names in ((sources[0].name, found.only_first), (sources[1].name, found.only_second)):
-        if names:
-            console.print(Text(f"only in {name}, compared with nothing: {', '.join(names)}"), soft_wrap=True)
+        console.print(
+            Text(f"Of each of the {len(found.deployments) - 1} deployments: see --json.", style="dim"), soft_wrap=True
+        )
+    for name, others in zip(names, (found.only_first, found.only_second), strict=True):
+        if others:
+            console.print(Text(f"only in {name}, compared with nothing: {', '.join(others)}"), soft_wrap=True)
     if runs == 1:
         console.print(Text("One pair says nothing of chance, so there is no interval: more --runs give one."), soft_wrap=True)
     else:

@@ -16,6 +16,7 @@ from rankcore.cluster.notes import ClusterNote
 from rankcore.cluster.records import Record
 from rankcore.cluster.recovery import NO_WORKERS
 from rankcore.cluster.residency import WorkerId
+from rankcore.residency.spec import ResidencyPolicy
 from rankcore.values import NodeId, ReplicaId
 
 FINGERPRINT_EVERY = 1_000
@@ -33,6 +34,7 @@ class ClusterRecovered:
     unreadable: tuple[DeploymentId, ...] = ()
     workers: Mapping[WorkerId, NodeId] = NO_WORKERS
     placing: bool = True
+    policy: ResidencyPolicy | None = None
 
     def step(self, trace: list[RankStep] | None = None) -> ClusterStep:
         """What the core makes of it."""
@@ -44,6 +46,7 @@ class ClusterRecovered:
             unreadable=self.unreadable,
             workers=self.workers,
             placing=self.placing,
+            policy=self.policy,
             trace=trace,
         )
 

@@ -38,6 +38,7 @@ from rankcore.commands import KillReplica
 from rankcore.core import EPOCH_MAX
 from rankcore.errors import InvalidEventError
 from rankcore.frozen import FrozenDict
+from rankcore.residency.spec import ResidencyPolicy
 from rankcore.residency.state import open_residency
 from rankcore.values import NodeId, ReplicaId, age_key
 
@@ -55,6 +56,7 @@ def recover_cluster(
     unreadable: Iterable[DeploymentId] = (),
     workers: Mapping[WorkerId, NodeId] = NO_WORKERS,
     placing: bool = True,
+    policy: ResidencyPolicy | None = None,
     trace: list[RankStep] | None = None,
 ) -> ClusterStep:
     """Take a cluster over after the controller was restarted; without records, begin a new one.
@@ -67,6 +69,7 @@ def recover_cluster(
         unreadable: Deployments whose newest record cannot be read: they and their replicas are left alone.
         workers: Every worker that was found then, and on which node: those of deployments with residency (`adoption`).
         placing: Whether weights are placed at all (`planner.may_place`).
+        policy: How the planner of weights weighs displacement; None: as usual.
         trace: Becomes the steps that the ranks of single deployments took.
 
     Returns:
@@ -82,7 +85,7 @@ def recover_cluster(
     found = _by_owner(replica_ids)
     left_alone = dict.fromkeys(sorted(_ids("recover_cluster.unreadable", unreadable)))
     checks.flag(InvalidEventError, "recover_cluster.placing", placing)
-    weights = Weights(open_residency(at=at, epoch=epoch), placing=placing)
+    weights = Weights(open_residency(policy, at=at, epoch=epoch), placing=placing)
     state = ClusterState(epoch, at, revision=epoch << EPOCH_BITS, weights=weights)
     draft = ClusterDraft(state, at, {})
     for deployment, replicas in found.items():

@@ -114,6 +114,7 @@ class ResidencyPolicy(Struct, frozen=True, kw_only=True, gc=False):
         reuse_horizon_s: A replica that was used so long ago is taken to be wanted again in time one time in two.
         turn_factor: A replica with calls stays for so many times as long as its load took, 0 to 20.
         aging_s: Who has waited for so long stands in line as if its priority were one higher; twice, two; and so on.
+        reserves: Whether the first in line has a reservation (T12, T13); without one whoever fits first goes first.
         disk_bytes_per_s, host_bytes_per_s: How fast weights come from disk, and from CPU memory, before any have.
 
     Raises:
@@ -128,6 +129,7 @@ class ResidencyPolicy(Struct, frozen=True, kw_only=True, gc=False):
     reuse_horizon_s: float = 300.0
     turn_factor: float = 0.5
     aging_s: float = 60.0
+    reserves: bool = True
     disk_bytes_per_s: int = 2 * 10**9
     host_bytes_per_s: int = 20 * 10**9
 
@@ -142,6 +144,7 @@ class ResidencyPolicy(Struct, frozen=True, kw_only=True, gc=False):
         for name in ("recent_use_s", "aging_s"):
             checks.seconds(InvalidSpecError, f"ResidencyPolicy.{name}", getattr(self, name), above=0.0)
         checks.seconds(InvalidSpecError, "ResidencyPolicy.drain_timeout_s", self.drain_timeout_s)
+        checks.flag(InvalidSpecError, "ResidencyPolicy.reserves", self.reserves)
         checks.seconds(InvalidSpecError, "ResidencyPolicy.reuse_horizon_s", self.reuse_horizon_s, above=0.0)
         if self.warm_eviction not in ("saving", "smallest"):
             raise InvalidSpecError("ResidencyPolicy.warm_eviction", self.warm_eviction, "'saving' or 'smallest'")

@@ -124,6 +124,8 @@ def review(ledger: Ledger, nodes: Iterable[NodeId]) -> None:
     """
     among = None if ledger.stirred else nodes
     ledger.stirred = False
+    if not ledger.policy.reserves:
+        return
     for record in _candidates(ledger):
         found = earliest(ledger, record, among)
         if found is not None:

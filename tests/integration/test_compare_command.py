@@ -110,6 +110,33 @@ def test_deployments_of_one_file_only_are_named_and_the_others_compared(folder):
     assert [each["name"] for each in found["deployments"]] == ["llm"]
 
 
+def test_with_a_policy_b_is_a_with_its_settings(folder):
+    (folder / "four.yaml").write_text("target_replicas: 4\n")
+    done = run("a.yaml", "--policy", "four.yaml", "--runs", "2", "--json", "-")
+    found, written_out = json.loads(done.stdout), json.loads(run("a.yaml", "b.yaml", "--runs", "2", "--json", "-").stdout)
+    assert found["deployments"] == written_out["deployments"]
+    assert (found["a"], found["b"]) == ("a.yaml", "a.yaml with four.yaml")
+    assert found["rerun"] == "rankcore compare a.yaml --policy four.yaml --runs 2 --seed 5"
+
+
+@pytest.mark.parametrize(
+    ("policy", "problem"),
+    [
+        (None, "rankcore: error: expected B, what it is compared with, or --policy FILE"),
+        ("- 4", "rankcore: error: p.yaml: expected a mapping of settings such as min_hot_s: 60, found [4]"),
+        ("target_replica: 4", 'rankcore: error: target_replica: expected a known key such as "target_replicas"'),
+        (
+            "displacement: {turn_factor: 21}",
+            "displacement.turn_factor: expected a number from 0 to 20, found 21.0 (set by displacement",
+        ),
+    ],
+)
+def test_a_policy_that_says_nothing_is_told_in_one_line(folder, policy, problem):
+    (folder / "p.yaml").write_text(policy or "")
+    done = run("a.yaml", *(["--policy", "p.yaml"] if policy is not None else []), "--runs", "1")
+    assert (done.exit_code, done.stderr.count("\n"), problem in done.stderr) == (2, 1, True), done.stderr
+
+
 def test_progress_is_told_for_every_run(folder):
     source, told = read_source(folder / "a.yaml"), []
     compare(source, source, [1, 2], in_this_process, lambda done, total: told.append((done, total)))

@@ -12,6 +12,11 @@ from typing import Any
 
 import pytest
 
+from executors.checking import Checking
+from executors.simulator.load.sources import read_source
+from executors.simulator.questions.settings import read_settings
+from executors.simulator.residency.run import ResidencyRun
+
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 CHECKOUT_MAX_BYTES = 15_000_000
@@ -238,6 +243,76 @@ def seventy_and_ten_tens() -> list[str]:
     ]
 
 
+def sixty_and_sixty() -> list[str]:
+    turns, short, long = (
+        run_of("sixty-and-sixty", *options)["all_deployments"]
+        for options in ((), ("--set", "min_hot_s=5"), ("--set", "min_hot_s=180"))
+    )
+    assert turns["requests"]["not_done"] == 0
+    expired = [100 * each["requests"]["expired"] / each["requests"]["arrived"] for each in (short, long)]
+    return [
+        f"all {turns['requests']['arrived']:,} calls are answered",
+        f"first answer within {turns['misses']['first_answer_s']['p99']:.0f} s",
+        f"{expired[0]:.0f} % of the calls expire",
+        f"the first answer takes {long['misses']['first_answer_s']['p99']:.0f} s, and {expired[1]:.0f} % expire",
+    ]
+
+
+def five_on_three() -> list[str]:
+    facts, loads, waited_s = [], [], []
+    for settings in ((), read_settings(ROOT / "bench" / "policies" / "least-recently-used.yaml")):
+        source = read_source(EXAMPLES / "five-on-three.yaml", settings)
+        run = ResidencyRun(source.scenario(), source.arrivals(source.scenario()), checking=Checking.END)
+        whole = run.go().all_deployments
+        assert whole.requests.not_done == 0
+        waited_s.append(sum(sum(queue.counts.waits_s) for queue in run.world.queues.values()))
+        loads.append(whole.moves.loads_from_disk)
+        wait = whole.requests.wait_s
+        facts += [f"{loads[-1]:,} loads", f"half of the calls wait for {wait.p50:.0f} s, and 5 % for {wait.p95:.0f} s and more"]
+    assert loads[0] <= loads[1] / 2
+    assert waited_s[0] <= waited_s[1]
+    return facts
+
+
+def eight_nodes() -> list[str]:
+    lost, calm = (run_of("eight-nodes", *options)["all_deployments"] for options in ((), ("--set", "faults=[]")))
+    assert lost["requests"]["not_done"] == calm["requests"]["not_done"] == 0
+    return [
+        f"All {lost['requests']['arrived']:,} requests are answered",
+        f"{lost['misses']['count']} times one finds its model away, and 95 % of the first answers",
+        f"come within {lost['misses']['first_answer_s']['p95']:.0f} s",
+        f"Without the loss {calm['misses']['count']} times",
+    ]
+
+
+def warm_source() -> list[str]:
+    warm, cold, one = (
+        run_of("warm-source", *options)["all_deployments"]
+        for options in ((), ("--set", "nodes[0].cpu_cache_gb=0"), ("--set", "nodes[0].cpu_cache_gb=60"))
+    )
+    assert cold["moves"]["loads_from_cpu"] == 0
+    from_disk, loads = one["moves"]["loads_from_disk"], one["moves"]["loads_from_cpu"] + one["moves"]["loads_from_disk"]
+    return [
+        f"{warm['moves']['loads_from_cpu']} more come from the copy",
+        f"{warm['requests']['done']:,} of {warm['requests']['arrived']:,} calls are answered",
+        f"come within {warm['misses']['first_answer_s']['p50']:.0f} s",
+        f"all {cold['moves']['loads_from_disk']} loads come from disk, and {cold['requests']['done']} are answered",
+        f"one copy alone {one['requests']['done']:,} are, though {from_disk} of {loads} loads come from disk",
+    ]
+
+
+def urgent_against_loading() -> list[str]:
+    urgent, large = run_of("urgent-against-loading")["deployments"]
+    assert urgent["requests"]["not_done"] == large["requests"]["not_done"] == 0
+    misses = urgent["misses"]
+    return [
+        f"All {urgent['requests']['arrived']} urgent calls and all {large['requests']['arrived']} others are answered",
+        f"Half of the {misses['count']} times",
+        f"came within {misses['first_answer_s']['p50']:.0f} s",
+        f"5 % take {misses['first_answer_s']['p95']:.0f} s and more",
+    ]
+
+
 def more_wanted_than_fits() -> list[str]:
     (lost,) = deployments("more-wanted-than-fits").values()
     (calm,) = deployments("more-wanted-than-fits", "--set", "faults=[]").values()
@@ -351,6 +426,11 @@ FACTS: dict[str, Callable[[], list[str]]] = {
     "autoscaling": autoscaling,
     "residency-23-models": residency_23_models,
     "seventy-and-ten-tens": seventy_and_ten_tens,
+    "sixty-and-sixty": sixty_and_sixty,
+    "five-on-three": five_on_three,
+    "eight-nodes": eight_nodes,
+    "warm-source": warm_source,
+    "urgent-against-loading": urgent_against_loading,
     "more-wanted-than-fits": more_wanted_than_fits,
     "canary": canary,
     "bad-config": bad_config,
@@ -359,10 +439,13 @@ FACTS: dict[str, Callable[[], list[str]]] = {
     "zero-unavailable": zero_unavailable,
     "how-many-replicas": how_many_replicas,
 }
-SLOW = ("fault-trace-60-days", "spot-nodes", "residency-23-models")
+MARKS = {
+    **dict.fromkeys(("fault-trace-60-days", "spot-nodes", "residency-23-models"), pytest.mark.slow),
+    **dict.fromkeys(("sixty-and-sixty", "five-on-three", "eight-nodes", "warm-source"), pytest.mark.night),
+}
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in FACTS])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ())) for name in FACTS])
 def test_an_example_runs_and_its_comment_says_what_comes_out(name):
     said = answer(name)
     assert [fact for fact in FACTS[name]() if fact not in said] == []

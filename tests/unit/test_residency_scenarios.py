@@ -4,17 +4,20 @@ import json
 import re
 from pathlib import Path
 
+import attrs
 import pytest
 import yaml
 
 from executors.simulator.fields import FieldProblem
 from executors.simulator.load.sources import Source, read_source
-from executors.simulator.questions.settings import parse_setting
+from executors.simulator.questions.settings import parse_setting, read_settings
+from executors.simulator.residency.run import ResidencyRun
 from executors.simulator.scenario.entries import entries_of
 from executors.simulator.scenario.errors import ScenarioError, path_text
 from executors.simulator.scenario.model import Scenario
 from executors.simulator.scenario.models import is_old, upgraded
 from executors.simulator.scenario.structuring import structure_scenario
+from rankcore.residency import ResidencyPolicy
 
 SIZES = "model,weight_gb,kv_cache_bytes_per_token\nsmall,2.5,1000\nlarge,150,2000000\n"
 NODES = "sn,cpu_milli,memory_mib,gpu,model\na,64000,1024,2,T4\nb,64000,2048,8,V100\nc,64000,1024,2,T4\n"
@@ -401,6 +404,27 @@ OLD = {
     "faults": [{"kind": "replica_crash", "at": 1, "model": "small"}],
     "changes": [{"at": 1, "model": "small", "replicas": 3}, {"at": 2, "model": "large", "evict": "WARM"}],
 }
+
+
+@pytest.mark.parametrize("settings", [(), ("displacement={turn_factor: 2, reserves: false}",)])
+def test_the_planner_of_a_run_weighs_displacement_as_the_scenario_says_and_as_ever_where_it_does_not(folder, settings):
+    source = Source("s.yaml", yaml.safe_dump({"duration_s": 9, "nodes": [GROUP], "deployments": [M]}), str(folder))
+    scenario = attrs.evolve(source, settings=tuple(parse_setting("--set", each) for each in settings)).scenario()
+    run = ResidencyRun(scenario, source.arrivals(scenario))
+    run.world.start()
+    policy = run.world.control.state.weights.planner.policy
+    assert policy == (ResidencyPolicy(turn_factor=2.0, reserves=False) if settings else ResidencyPolicy())
+
+
+def test_each_rule_of_displacement_that_is_compared_is_of_a_few_lines_and_holds_for_any_scenario(folder):
+    rules = Path(__file__).resolve().parents[2] / "bench" / "policies"
+    for name in ("least-recently-used", "greedy", "fixed-turns"):
+        settings = read_settings(rules / f"{name}.yaml")
+        scenario = Source(
+            "s.yaml", yaml.safe_dump({"duration_s": 9, "nodes": [GROUP], "deployments": [M]}), "", settings
+        ).scenario()
+        assert scenario.displacement.policy != ResidencyPolicy()
+        assert scenario.deployments[0].residency.min_hot_s in (5.0, 60.0, 3600.0)
 
 
 def test_a_scenario_of_models_is_read_as_one_of_deployments_with_residency(folder):

@@ -47,6 +47,13 @@ def test_a_small_newcomer_does_not_overtake_the_first_in_line():
     assert cluster["m#1"].gpu_bytes == (1,)
 
 
+def test_without_reservations_a_small_newcomer_overtakes_and_nothing_is_promised():
+    cluster = loaded(units(reserves=False), model("a", 3)).deploy(model("m", 4)).deploy(model("s", 1))
+    assert cluster.where("s#2")[1] == "loading"
+    assert (cluster.where("m#1")[1], cluster["m#1"].due_at, cluster.state.head) == ("waiting", None, None)
+    assert said(cluster, "reserved") == []
+
+
 def test_what_was_promised_counts_the_turn_of_one_that_is_loaded_behind_another_one():
     """The load of s begins at 1 and has to wait for that of a until 3: its turn is as long as all that."""
     cluster = units().deploy(model("a", 3))

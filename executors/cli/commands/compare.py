@@ -15,7 +15,16 @@ JOBS_MAX = 1024
 
 def compare(
     first: Annotated[Path, typer.Argument(help="A scenario file.", metavar="A", show_default=False)],
-    second: Annotated[Path, typer.Argument(help="What it is compared with.", metavar="B", show_default=False)],
+    second: Annotated[
+        Path | None,
+        typer.Argument(help="What it is compared with; left out, with --policy, A again.", metavar="B", show_default=False),
+    ] = None,
+    policy: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Settings of B in YAML, each as for `simulate --set`: KEY: VALUE.", show_default=False
+        ),
+    ] = None,
     runs: Annotated[int, typer.Option(min=1, max=RUNS_MAX, help="How often each is run.")] = 20,
     seed: Annotated[
         int | None, typer.Option(min=0, max=SEED_MAX, help="Of the first run; the others follow. [default: A's]")
@@ -36,10 +45,11 @@ def compare(
 
     \b
       rankcore compare examples/node-failure-at-peak.yaml with-a-spare-node.yaml --runs 20 --jobs 2
+      rankcore compare examples/sixty-and-sixty.yaml --policy bench/policies/least-recently-used.yaml
       rankcore compare a.yaml b.yaml --runs 100 --seed 1 --json - | jq '.deployments[0].figures.ranks_moved'
 
     Exit status: 0 done, 1 a promise was broken in a run, 2 bad input, 130 interrupted.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     from executors.cli.compare import run
 
-    run(first, second, runs, seed, jobs, json_file, checking, quiet)
+    run(first, second, policy, runs, seed, jobs, json_file, checking, quiet)

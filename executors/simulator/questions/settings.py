@@ -1,14 +1,17 @@
 """Settings: single values of a scenario that are given on the command line, `deployments[0].target_replicas=8`."""
 
 import difflib
+import json
 import re
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import attrs
 
 from executors.simulator.scenario.errors import ScenarioError
 from executors.simulator.scenario.model import CHANGEABLE, Deployment, Scenario
+from executors.simulator.scenario.textfile import read_text
 from executors.simulator.scenario.weights import ScenarioResidency
 from executors.simulator.scenario.yamlfile import parse
 
@@ -67,6 +70,18 @@ def parse_setting(option: str, text: str) -> Setting:
     setting = Setting(key, value)
     setting.value  # noqa: B018 (read now, so that what is wrong is told before anything runs)
     return setting
+
+
+def read_settings(path: Path) -> tuple[Setting, ...]:
+    """Read a file of settings: a YAML mapping of keys, such as stand before the `=`, to values.
+
+    Raises:
+        ScenarioError: It cannot be read, or is no such mapping.
+    """
+    data, _ = parse(read_text(path), str(path))
+    if not isinstance(data, dict) or not data or not all(isinstance(key, str) for key in data):
+        raise ScenarioError(f"{path}: expected a mapping of settings such as min_hot_s: 60, found {json.dumps(data)[:80]}")
+    return tuple(Setting(key, json.dumps(value)) for key, value in data.items())
 
 
 def parse_variation(option: str, text: str) -> tuple[Setting, ...]:

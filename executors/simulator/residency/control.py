@@ -21,6 +21,7 @@ from rankcore.cluster.residency import WorkerId
 from rankcore.commands import PublishRoutes, WakeAt
 from rankcore.events import ClockAdvanced
 from rankcore.kernel import Violation
+from rankcore.residency.spec import ResidencyPolicy
 from rankcore.values import NodeId
 
 CLUSTER_NAME = "the cluster"
@@ -54,13 +55,14 @@ class Control:
         epoch: Of the newest controller.
     """
 
-    def __init__(self, loop: EventLoop, story: Story, effects: Effects) -> None:
+    def __init__(self, loop: EventLoop, story: Story, effects: Effects, policy: ResidencyPolicy) -> None:
         self.journal: Journal | None = None
         self.machine: ClusterLoop | None = None
         self.epoch = 0
         self._loop = loop
         self._story = story
         self._effects = effects
+        self._policy = policy
         self._records: dict[DeploymentId, Record] = {}
         self._inbox: deque[ClusterEvent] = deque()
         self._is_busy = False
@@ -81,7 +83,7 @@ class Control:
         """A controller comes up, with the records of the store and the workers that were found."""
         self.epoch += 1
         records = tuple(self._records[each] for each in sorted(self._records))
-        how = ClusterRecovered(records=records, at=self._loop.now, epoch=self.epoch, workers=dict(workers))
+        how = ClusterRecovered(records=records, at=self._loop.now, epoch=self.epoch, workers=dict(workers), policy=self._policy)
         first = how.step()
         self.machine = ClusterLoop(CLUSTER, self, first.state)
         self._is_busy = True

@@ -74,7 +74,7 @@ class ClusterWorld:
         self.watch = MemoryWatch(self.loop, scenario.shapes, entries, self.tallies, self.nodes, arrivals)
         self.notebook = Notebook()
         self.wire = Wire(self.loop, streams, scenario.network, self.check_held)
-        self.control = Control(self.loop, self.story, self)
+        self.control = Control(self.loop, self.story, self, scenario.displacement.policy)
         self.workers = Workers(self.loop, scenario.loading, sizes, streams, self)
         sampled = {each.deployment: each.autoscaling.metrics_interval_s for each in entries if each.autoscaling}
         self.callers = Callers(self.loop, sampled, self._send_load)

@@ -31,7 +31,7 @@ from executors.simulator.scenario.placements import PlacementGroup, check_fits, 
 from executors.simulator.scenario.prices import NODES, REPLICAS, check_prices
 from executors.simulator.scenario.requests import Requests, TraceRequests, check_engine
 from executors.simulator.scenario.traffic import Traffic
-from executors.simulator.scenario.weights import COLD, WARM, Loading, ScenarioResidency, Size, WeightSizes
+from executors.simulator.scenario.weights import COLD, WARM, DisplacementRule, Loading, ScenarioResidency, Size, WeightSizes
 from rankcore import DeploymentSpec, StaticPlacement
 from rankcore.autoscaling import AutoscalingSpec
 from rankcore.checks import COUNT_MAX, SECONDS_MAX
@@ -214,6 +214,7 @@ class Scenario:
         applications: More deployments, by the applications that they are of.
         traffic: Requests for deployments that have none of their own.
         loading: How long it takes to move weights.
+        displacement: Who makes room for whom, and for how long the first in line waits.
         faults: What goes wrong, each once.
         fault_rates: What goes wrong again and again.
         fault_trace: Node faults that were recorded elsewhere.
@@ -241,6 +242,7 @@ class Scenario:
     applications: tuple[ScenarioApplication, ...] = ()
     traffic: Traffic | None = None
     loading: Loading = attrs.Factory(Loading)
+    displacement: DisplacementRule = attrs.Factory(DisplacementRule)
     faults: tuple[Fault, ...] = ()
     fault_rates: tuple[FaultRate, ...] = ()
     fault_trace: FaultTrace | None = None

@@ -7,8 +7,11 @@ import attrs
 
 from executors.simulator.fields import FieldProblem, choice, flag, integer, name, number, optional
 from executors.simulator.load.distributions import Constant, Distribution
+from rankcore.checks import SECONDS_MAX
+from rankcore.residency.spec import BYTES_MAX, TURNS_MAX, ResidencyPolicy
 
 GB = 10**9
+_USUAL = ResidencyPolicy()
 WEIGHT_GB_MAX = 9e6
 """Below 2**53 bytes, which is as much as the planner takes."""
 KV_TOKENS_MAX = 10**9
@@ -107,6 +110,33 @@ class Loading:
     cold_start_s: Distribution = DEFAULT_COLD_START
     warm_start_s: Distribution = DEFAULT_WARM_START
     failure: float = attrs.field(default=0.0, validator=number(least=0.0, most=0.99))
+
+
+@attrs.frozen(kw_only=True)
+class DisplacementRule:
+    """Which replicas leave the GPUs for others, and when: the planner's own rule unless another one is to be compared with it.
+
+    Attributes:
+        in_flight_cost_bytes: What a request in flight on a replica adds to what it holds: of all that could make room those go
+            that weigh least, times one more than their priority.
+        recent_use_s: A use within this time adds to that ...
+        recent_cost_bytes: ... up to so much, linearly less as time goes by.
+        turn_factor: A replica with calls stays for so many times as long as its load took, and for `min_hot_s` at least.
+        aging_s: Who has waited for so long stands in line as if its priority were one higher.
+        reserves: Whether the first in line has a reservation; without one whoever fits first goes first.
+    """
+
+    in_flight_cost_bytes: int = attrs.field(default=_USUAL.in_flight_cost_bytes, validator=integer(0, BYTES_MAX))
+    recent_use_s: float = attrs.field(default=_USUAL.recent_use_s, validator=number(above=0.0, most=SECONDS_MAX))
+    recent_cost_bytes: int = attrs.field(default=_USUAL.recent_cost_bytes, validator=integer(0, BYTES_MAX))
+    turn_factor: float = attrs.field(default=_USUAL.turn_factor, validator=number(least=0.0, most=TURNS_MAX))
+    aging_s: float = attrs.field(default=_USUAL.aging_s, validator=number(above=0.0, most=SECONDS_MAX))
+    reserves: bool = attrs.field(default=_USUAL.reserves, validator=flag)
+
+    @property
+    def policy(self) -> ResidencyPolicy:
+        """What the planner goes by."""
+        return ResidencyPolicy(**attrs.asdict(self))
 
 
 def check_labels(keys: tuple[str | int, ...], labels: object) -> None:

@@ -15,7 +15,8 @@ from rankcore.residency.turns import LINE_MAX, earliest, turn_in_line
 def check_line(state: ResidencyState) -> Iterable[Violation]:
     """Of a state: who is first in line has a reservation, and it is whole."""
     if state.head is None:
-        yield from _nobody_waits_without_need(state)
+        if state.policy.reserves:
+            yield from _nobody_waits_without_need(state)
         return
     record = state.replicas.get(state.head.replica_id)
     if record is None or record.phase is not Phase.RESERVING or record.due_at is None:
