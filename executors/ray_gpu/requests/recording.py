@@ -1,0 +1,79 @@
+"""What becomes of the calls of this process, for its request file (`executors.engine.request_file`).
+
+A router asks once, when it is made, whether its calls are recorded: where they are not, a call costs nothing more.
+"""
+
+import time
+from collections.abc import Callable
+
+from executors.engine.request_file import RecordedRequest, RequestLog
+from rankcore.routing.commands import Complete, Decline, Expire, Fail, Forget, Reject
+from rankcore.routing.events import FailureKind, RequestId
+
+Final = Complete | Fail | Reject | Decline | Expire | Forget
+OUTCOME_OF: dict[type, str] = {
+    Complete: "done",
+    Reject: "rejected",
+    Decline: "declined",
+    Expire: "expired",
+    Forget: "cancelled",
+}
+_log: RequestLog | None = None
+
+
+def record_to(log: RequestLog | None) -> None:
+    """Calls by handles that are made from now on go there; None: nowhere."""
+    global _log
+    _log = log
+
+
+def recorder_of(deployment: str) -> "CallRecorder | None":
+    """What writes down the calls to a deployment; None: they are not recorded."""
+    return CallRecorder(deployment, _log.put) if _log is not None else None
+
+
+class CallRecorder:
+    """Follows the calls of one router, on its thread.
+
+    Args:
+        put: Is given each that has ended.
+        now_ns: The clock; that of an event loop may be a millisecond behind.
+    """
+
+    def __init__(
+        self, deployment: str, put: Callable[[RecordedRequest], None], now_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        self._deployment = deployment
+        self._put = put
+        self._now_ns = now_ns
+        self._arrived: dict[RequestId, int] = {}
+        self._sent: dict[RequestId, tuple[int, str, int | None]] = {}
+        self._first: dict[RequestId, int] = {}
+
+    def arrived(self, request_id: RequestId) -> None:
+        """A call has come."""
+        self._arrived[request_id] = self._now_ns()
+
+    def sent(self, request_id: RequestId, replica_id: str, rank: int | None) -> None:
+        """It is sent to a replica."""
+        self._sent[request_id] = self._now_ns(), replica_id, rank
+
+    def begun(self, request_id: RequestId) -> None:
+        """The first item of its stream is here."""
+        if request_id not in self._first:
+            self._first[request_id] = self._now_ns()
+
+    def ended(self, command: Final) -> None:
+        """Its caller is told what became of it."""
+        request_id, now = command.request_id, self._now_ns()
+        dispatched, replica_id, rank = self._sent.pop(request_id, (None, "", None))
+        first, outcome = self._first.pop(request_id, None), OUTCOME_OF.get(type(command)) or _failure(command)
+        arrived = self._arrived.pop(request_id, now)
+        self._put(
+            RecordedRequest(int(request_id), self._deployment, replica_id, rank, arrived, dispatched, first, now, outcome)
+        )
+
+
+def _failure(command: Final) -> str:
+    kind = command.kind if isinstance(command, Fail) else None
+    return "closed" if kind is None else "raised" if kind is FailureKind.RAISED else "lost"
