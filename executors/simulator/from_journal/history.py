@@ -12,7 +12,7 @@ from executors.engine.deployments import DEPLOYMENTS, Entry
 from executors.engine.reading import JournalError
 from executors.engine.replay import replay
 from executors.simulator.from_journal.aftermath import Aftermath
-from executors.simulator.from_journal.durations import Durations
+from executors.simulator.from_journal.durations import Durations, Measured
 from executors.simulator.from_journal.past import Past
 from executors.simulator.record.timeline import Timeline
 from executors.simulator.times import moment
@@ -37,6 +37,7 @@ class History:
         aftermath: What users and faults did after the moment.
         ends_at: When the last line was written, in seconds on the executor's clock.
         warning: What was left out of the journal; None: nothing.
+        measured: The same durations with the replicas, in the order in which they ended.
         wanted: In a journal of a cluster: what users want of these deployments besides, such as how calls are routed.
         left_out: Deployments that cannot be gone on with here, and why.
     """
@@ -49,6 +50,7 @@ class History:
     aftermath: Aftermath
     ends_at: float
     warning: str | None
+    measured: Sequence[Measured] = ()
     wanted: Mapping[str, EntrySpec] = attrs.Factory(dict)
     left_out: Mapping[str, str] = attrs.Factory(dict)
 
@@ -163,6 +165,7 @@ def read_history(path: Path, at: float, progress: Callable[[int], None] | None =
     return History(
         states=reader.states,
         durations=reader.durations.measured,
+        measured=reader.durations.each,
         lost=frozenset(reader.lost),
         timelines=reader.past.timelines,
         later_nodes=reader.later_nodes,
