@@ -1,6 +1,7 @@
 """`rankcore record`: deploy an application on Ray, call it as a trace says, and keep what happened."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,7 @@ def run(
     as_json: bool,
 ) -> None:
     """What `rankcore record` does, errors and exit status included."""
-    keys = {
-        setting.key: setting.value for setting in (asked(lambda text=text: parse_setting("--set", text)) for text in settings)
-    }
-    calls = None if requests is None else asked(lambda: arrivals_of(requests, preset, keys))
+    calls = None if requests is None else asked(partial(_calls, requests, preset, settings))
     application = load(target, {}, None)
     from executors.ray_gpu.errors import DeploymentFailedError
     from executors.ray_gpu.recorded_run import Recorded, RecordedRun
@@ -50,6 +48,11 @@ def run(
         typer.echo(f"journal: {found.journal}\ncalls:   {found.requests}")
     if found.dropped:
         end(f"{found.dropped} calls were dropped{f': {found.problem}' if found.problem else ''}", FAILED)
+
+
+def _calls(requests: Path, preset: str | None, settings: list[str]) -> Arrivals:
+    keys = {setting.key: setting.value for setting in (parse_setting("--set", text) for text in settings)}
+    return arrivals_of(requests, preset, keys)
 
 
 def payload_of(calls: Arrivals, index: int) -> dict[str, float]:

@@ -1,17 +1,17 @@
 """The request file: what became of the calls of one process, as chained JSON lines beside a journal, which has none of them.
 
     {"requests":1,"release":"0.1.0","columns":["id","to","arrived",...],"about":{}}   what this file is, once
-    {"clock":{"ns":81000,"at_s":3.25,"error_s":0.0004,"wall_s":1790000000.5}}         what the process's clock shows at a time of
-                                                                    the journal's, how far off that may be, and the wall clock
+    {"clock":{"ns":81000,"at_s":3.25,"error_s":0.0004,"wall_s":1790000000.5}}         what its clock showed when: on the journal's,
+                                                                    how far off that may be, and on the wall
     {"to":0,"deployment":"llm","replica_id":"llm#1.0","rank":0}     a replica with a rank, named once; -1, "" and null: none
-    {"r":[17,0,81000,500,null,90500,"done"]}                        a call: `arrived` on the process's monotonic clock, in ns, all
+    {"r":[17,0,81000,500,null,90500,"done"]}                        a call: `arrived` on its monotonic clock, in ns, and all
                                                                     later times since then
     {"dropped":12}                                                  so many calls that had ended are not here
     {"end":"closed"}
 
-**What is a time of what.** `arrived`: the router took it. `dispatched`: it was sent to the replica that answered it, or the last
-that was to; between the two it waited. `first`: the first item of a stream came. `ended`: its caller had the answer, or was told
-that there is none, of which `outcome` says why.
+**What is a time of what.** `arrived`: the router took it. `dispatched`: it was sent to the replica that answered it, or the
+last that was to; between the two it waited. `first`: the first item of a stream came. `ended`: its caller had the answer, or
+was told that there is none, of which `outcome` says why.
 
 **Never in the way.** Calls are handed over from the thread that routes them, which has thousands a second to do. They go into a
 queue of limited length, from which a thread of its own writes: nothing that routes waits for a disk. A call for which the queue

@@ -18,7 +18,7 @@ NS = 1e9
 
 
 def beside(journal: Path) -> list[Path]:
-    """The request files of a journal: `run.jsonl` has `run.requests.jsonl`, or one more for each further process that called."""
+    """The request files of a journal: `run.jsonl` has `run.requests.jsonl`, and one more for each further caller."""
     name = journal.name.removesuffix(PACKED)
     stem = name.removesuffix(".jsonl")
     return sorted(journal.parent.glob(f"{_literal(stem)}.requests*.jsonl")) or sorted(

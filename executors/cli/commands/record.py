@@ -15,11 +15,9 @@ def record(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where the journal goes.")],
     requests: Annotated[
         Path | None,
-        typer.Option(metavar="TRACE", help="Call at the times of this trace, .csv or .jsonl. [default: nobody calls]"),
+        typer.Option(metavar="TRACE", help="Call at these times, .csv or .jsonl. [default: nobody calls]"),
     ] = None,
-    preset: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The trace is a published one.", show_default=False)
-    ] = None,
+    preset: Annotated[str | None, typer.Option(metavar="NAME", help="It is a published one.", show_default=False)] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="How the trace is read: a key of requests.trace; repeatable."),

@@ -42,6 +42,7 @@ Plain: TypeAlias = dict[str, Any]
 SAMPLES_MIN = 5
 """Fewer say something of a mean, and nothing of how durations spread."""
 DONE = "done"
+WHOLE = "a recording that begins with the deployment"
 
 
 @attrs.frozen
@@ -139,18 +140,14 @@ def read_recorded(path: Path, requests: Iterable[Path] | None = None) -> Recorde
 def scenario_parts(world: RecordedWorld) -> tuple[Plain, dict[str, Plain], dict[str, dict[str, str]]]:
     """What a scenario of it says; of each deployment; and which of its durations are how well known, in words."""
     history, begun_at = world.history, world.begun_at
-    nodes = nodes_of(history, {})
+    nodes, there = nodes_of(history, {}), history.states
+    faults = [each for each in history.aftermath.faults if each.get("node", next(iter(nodes), "")) in nodes]
     whole: Plain = {
         "name": world.path.name,
         "seed": 0,
         "nodes": [{"name": node_id, "gpus": gpus} for node_id, gpus in nodes.items()],
-        "faults": [
-            _shifted(fault, begun_at)
-            for fault in history.aftermath.faults
-            if fault.get("node", next(iter(nodes), "")) in nodes
-            and fault.get("deployment", next(iter(history.states))) in history.states
-        ],
-        "changes": [_shifted(each, begun_at) for each in history.aftermath.changes if each["deployment"] in history.states],
+        "faults": [_shifted(each, begun_at) for each in faults if each.get("deployment", next(iter(there))) in there],
+        "changes": [_shifted(each, begun_at) for each in history.aftermath.changes if each["deployment"] in there],
     }
     deployments: dict[str, Plain] = {}
     marks: dict[str, dict[str, str]] = {}
@@ -207,9 +204,7 @@ def _begun_at(path: Path) -> float:
     if not first:
         raise JournalError(str(path), 1, "no deployment ever begins in it")
     if not isinstance(first[0].cause, Deployed):
-        raise JournalError(
-            str(path), first[0].line, "expected a recording that begins with the deployment, found one that goes on"
-        )
+        raise JournalError(str(path), first[0].line, f"expected {WHOLE}, found one that goes on")
     return first[0].at
 
 

@@ -1,12 +1,12 @@
 """Who held which rank, and how far it was with it, in two runs: is it the same, and if not, where does it first differ?
 
 **What.** The history of a run is the sequence of its changes: (rank, the n-th replica of the deployment, state). Replicas are
-counted, and not called by their ids, of which the number of the controller is a part. Both histories are made by the same code
-(`Past`) of the same thing, the steps of the core: of a journal, which is run again, and of a run of the simulator as it goes on.
+counted, and not called by their ids, of which the number of the controller is a part. Both histories are made by the same
+code (`Past`) of the same thing, the steps of the core: of a journal, which is run again, and of a simulated run as it goes on.
 
-**When they are equal.** Each change of one has its counterpart, the k-th of its kind, in the other; and two changes stand in the
-same order in both, unless they lie so near each other that their order is chance: within the time that a message may take one
-way or the other, `near_s`. What is swapped so is counted. Times are not compared: how far they are apart is told.
+**When they are equal.** Each change of one has its counterpart, the k-th of its kind, in the other; and two changes stand in
+the same order in both, unless they lie so near each other that their order is chance: within the time that a message may take,
+`near_s`. What is swapped so is counted. Times are not compared: how far they are apart is told.
 
 **What it costs.** The counterparts' places are sorted by insertion, which moves only what is swapped: about O(changes), as two
 runs that are swapped far have long been found to differ.

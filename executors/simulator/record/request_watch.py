@@ -1,4 +1,4 @@
-"""What becomes of the requests of a simulated deployment, for a request file: the same that a process on Ray writes of its calls."""
+"""What becomes of the requests of a simulated deployment, for a request file: what a process on Ray writes of its calls."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
