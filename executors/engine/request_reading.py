@@ -1,19 +1,17 @@
 """Reads a request file line by line: `executors.engine.request_file` says what stands in it."""
 
-import gzip
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, NoReturn, cast
+from typing import Any, NoReturn
 
 from executors.engine import chain
 from executors.engine.chain import Chain, ChainError
-from executors.engine.reading import ENDS, NO_END, JournalError
+from executors.engine.reading import ENDS, NO_END, PACKED, JournalError, open_packed
 from executors.engine.request_file import COLUMNS, OUTCOMES, REQUEST_LAYOUT, ClockReading, RecordedRequest
 from rankcore.codec import read_object
 from rankcore.errors import CodecError, shown
 
-PACKED = ".gz"
 NS = 1e9
 
 
@@ -29,11 +27,6 @@ def beside(journal: Path) -> list[Path]:
 def request_file_of(journal: Path) -> Path:
     """Where the first calling process of a journal writes its calls."""
     return journal.with_name(f"{journal.name.removesuffix('.jsonl')}.requests.jsonl")
-
-
-def open_packed(path: str | os.PathLike[str]) -> IO[bytes]:
-    """A file's lines, also where it is packed (`.gz`)."""
-    return cast(IO[bytes], gzip.open(path, "rb")) if os.fspath(path).endswith(PACKED) else open(path, "rb")
 
 
 class RequestFileReader:

@@ -86,6 +86,12 @@ class RecordedWorld:
     routing: Mapping[str, Plain]
     warnings: tuple[str, ...]
 
+    @property
+    def epochs(self) -> dict[int, int]:
+        """The numbers that the recording's controllers have in a simulation, which counts them from 1."""
+        found = {_epoch(each.replica_id) for each in self.measured}
+        return {each: number for number, each in enumerate(sorted(found), 1)}
+
     def arrivals(self, deployment: str) -> tuple[list[float], list[float]]:
         """When its calls came, and how long each takes a replica."""
         calls = [call for call in self.calls if call.deployment == deployment]
@@ -96,10 +102,10 @@ class RecordedWorld:
 
     def recorded(self) -> Recorded:
         """What took each replica how long, for a run that is to be like this one; its controllers are numbered from 1."""
-        epochs = {each: number for number, each in enumerate(sorted({_epoch(one.replica_id) for one in self.measured}), 1)}
         found: defaultdict[tuple[str, ReplicaId], list[float]] = defaultdict(list)
-        for each in self.measured:
-            found[each.field, _renumbered(each.replica_id, epochs)].append(each.took_s)
+        for each in self.history.measured:
+            took_s = max(0.0, each.took_s - _on_the_way_s(each))
+            found[each.field, _renumbered(each.replica_id, self.epochs)].append(took_s)
         return dict(found)
 
 
@@ -139,15 +145,15 @@ def read_recorded(path: Path, requests: Iterable[Path] | None = None) -> Recorde
 
 def scenario_parts(world: RecordedWorld) -> tuple[Plain, dict[str, Plain], dict[str, dict[str, str]]]:
     """What a scenario of it says; of each deployment; and which of its durations are how well known, in words."""
-    history, begun_at = world.history, world.begun_at
+    history = world.history
     nodes, there = nodes_of(history, {}), history.states
     faults = [each for each in history.aftermath.faults if each.get("node", next(iter(nodes), "")) in nodes]
     whole: Plain = {
         "name": world.path.name,
         "seed": 0,
         "nodes": [{"name": node_id, "gpus": gpus} for node_id, gpus in nodes.items()],
-        "faults": [_shifted(each, begun_at) for each in faults if each.get("deployment", next(iter(there))) in there],
-        "changes": [_shifted(each, begun_at) for each in history.aftermath.changes if each["deployment"] in there],
+        "faults": [_shifted(each, world) for each in faults if each.get("deployment", next(iter(there))) in there],
+        "changes": [_shifted(each, world) for each in history.aftermath.changes if each["deployment"] in there],
     }
     deployments: dict[str, Plain] = {}
     marks: dict[str, dict[str, str]] = {}
@@ -233,7 +239,7 @@ def _last_answers(calls: Iterable[Call]) -> Mapping[ReplicaId, list[float]]:
 
 
 def _without_the_way(each: Measured, begun_at: float, answers: Mapping[ReplicaId, list[float]]) -> Measured:
-    took_s = each.took_s - each.ways * DEFAULT_LATENCY.value
+    took_s = each.took_s - _on_the_way_s(each)
     if each.field == "drain_s":
         asked_at, ended_at = each.asked_at - begun_at, each.asked_at - begun_at + each.took_s
         last = max((at for at in answers.get(each.replica_id, ()) if at <= ended_at), default=asked_at)
@@ -241,8 +247,16 @@ def _without_the_way(each: Measured, begun_at: float, answers: Mapping[ReplicaId
     return each._replace(took_s=max(0.0, took_s))
 
 
-def _shifted(happens: Plain, begun_at: float) -> Plain:
-    return {**happens, "at": max(0.0, happens["at"] - begun_at)}
+def _on_the_way_s(each: Measured) -> float:
+    return each.ways * DEFAULT_LATENCY.value
+
+
+def _shifted(happens: Plain, world: RecordedWorld) -> Plain:
+    """A fault or a change at its time in the scenario, with its replicas as they are called there."""
+    found = {**happens, "at": max(0.0, happens["at"] - world.begun_at)}
+    if "stop_first" in found:
+        found["stop_first"] = [_renumbered(each, world.epochs) for each in found["stop_first"]]
+    return found
 
 
 def _epoch(replica_id: ReplicaId) -> int:
@@ -251,4 +265,4 @@ def _epoch(replica_id: ReplicaId) -> int:
 
 def _renumbered(replica_id: ReplicaId, epochs: Mapping[int, int]) -> ReplicaId:
     whose, _, number = replica_id.rpartition("#")
-    return f"{whose}#{epochs[_epoch(replica_id)]}.{number.partition('.')[2]}"
+    return f"{whose}#{epochs.get(_epoch(replica_id), 1)}.{number.partition('.')[2]}"

@@ -405,11 +405,13 @@ class Lives:
             self.stop(process)
             return
         self._loop.after(timeout_s, self.stop, process)
-        self._requests.drain(process.replica_id, partial(self._drained, process))
+        self._requests.drain(process.replica_id, partial(self._drained, process, self._loop.now))
 
-    def _drained(self, process: SimulatedProcess) -> None:
+    def _drained(self, process: SimulatedProcess, began_at: float) -> None:
         """Its requests are done; what its own clean-up takes is cut off by the time-out too."""
         if not process.ended:
+            if ("drain_s", process.replica_id) in self._recorded:
+                process.had_s = self._loop.now - began_at  # what was recorded has its last requests in it
             self._work(process, self._draw("drain_s", process), self.stop, process)
 
     def stop(self, process: SimulatedProcess) -> None:
