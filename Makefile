@@ -17,7 +17,7 @@ TEST := $(VENV)/installed-test
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-ray demo-torchrun test test-ray test-others test-night attack night conformance swarm soak compiled bench bench-compiled bench-ray lint mutants docs clean
+.PHONY: help demo demo-ray demo-torchrun test test-ray test-others test-night attack night conformance swarm soak compiled bench bench-compiled bench-ray fidelity lint mutants docs clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -91,6 +91,10 @@ bench-ray: $(TEST) ## Compare with Ray Serve on a local cluster; table on the sc
 	$(BIN)/python -m bench.ray_requests
 	$(BIN)/python -m bench.ray_rollouts
 
+fidelity: $(TEST) ## Record five runs on a local Ray cluster, twice each, and write docs/fidelity.md of them: some six minutes
+	PYTHONPATH=$(CURDIR) RAY_ADDRESS=local $(BIN)/python -m bench.fidelity
+	$(BIN)/python docs/make_fidelity.py
+
 lint: $(TEST) ## Check style, format, types and import boundaries
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -108,6 +112,7 @@ docs: $(TEST) ## Write what is made of the code: promises, life cycles, incident
 	$(BIN)/python docs/make_serve_compatibility.py
 	$(BIN)/python docs/make_metrics.py
 	$(BIN)/python docs/make_published_serving.py
+	$(BIN)/python docs/make_fidelity.py
 	$(BIN)/python docs/make_pictures.py
 
 clean: ## Remove the environment and everything that was built

@@ -8,7 +8,12 @@ import sys
 from pathlib import Path
 
 from executors.simulator.from_journal.calibration import read_recorded
-from executors.simulator.from_journal.fidelity import Comparison, FigureError, compare_with_recorded, compare_with_simulated
+from executors.simulator.from_journal.fidelity import (
+    Comparison,
+    FigureError,
+    compare_with_recorded,
+    compare_with_simulated,
+)
 
 PAGE = Path(__file__).with_name("fidelity.md")
 DATA = Path(__file__).parents[1] / "data" / "fidelity"
@@ -57,6 +62,10 @@ the clocks' error may swap. Apart: the largest difference between the times of t
 the replica that answers it. Errors are relative to the recording; below 10 ms in both there is none to speak of, and it is 0.
 Percentiles are of all calls: one that was lost with its replica takes for ever.
 
+No two recordings have one history: which replica's process comes up first, and so gets which rank, is decided by nobody. The
+simulation is told how long each start took, and comes to the same ranks. For the same reason "again" is what to expect at best
+where a scenario is to say what *another* run will be like.
+
 ## What this says, and what it does not
 
 Taken from the recording are durations of starts, initialisations, reconfigurations and ends, by replica, and how long a
@@ -75,8 +84,8 @@ Not modelled, and so not to be read from a scenario:
 - **How routers learn.** Each calling process has a router with a part of what replicas grant; a simulated deployment has one
   router that knows it all. With many callers and few places, waits are less even than in the simulation.
 - **When a failure is noticed.** A crash is put where the controller heard of it: how long Ray took to tell is not simulated.
-- **Calls of other processes.** `record` writes down the calls of its own process: those of HTTP proxies and of replicas that call
-  each other are not in its file.
+- **Calls of other processes.** `record` writes down the calls of its own process: those of HTTP proxies and of replicas that
+  call each other are not in its file.
 - **Autoscaling in a recording.** Targets that an autoscaler chose are repeated as changes at their times, and not decided anew.
 - **Weights that may be COLD.** A recording with them is refused: a journal does not say how long weights move.
 """
@@ -95,8 +104,8 @@ def page() -> str:
 
 def _history(found: Comparison) -> str:
     history = found.history
-    if history.difference is not None:
-        return "differs | -"
+    if history.differs_at is not None:
+        return f"differs from {history.differs_at:.1f} s on | -"
     swapped = f", {history.swapped} swapped" if history.swapped else ""
     return f"equal{swapped} | {max(history.apart_s) * 1000:,.1f}"
 

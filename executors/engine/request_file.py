@@ -1,8 +1,8 @@
 """The request file: what became of the calls of one process, as chained JSON lines beside a journal, which has none of them.
 
     {"requests":1,"release":"0.1.0","columns":["id","to","arrived",...],"about":{}}   what this file is, once
-    {"clock":{"ns":81000,"at_s":3.25,"error_s":0.0004,"wall_s":1790000000.5}}         what its clock showed when on the journal's,
-                                                                    how far off that may be, and the wall clock
+    {"clock":{"ns":81000,"at_s":3.25,"error_s":0.0004,"wall_s":1790000000.5}}         what its clock showed when on that of the
+                                                                    journal, how far off that may be, and the wall clock
     {"to":0,"deployment":"llm","replica_id":"llm#1.0","rank":0}     a replica with a rank, named once; -1, "" and null: none
     {"r":[17,0,81000,500,null,90500,"done"]}                        a call: `arrived` on its monotonic clock, in ns, and all
                                                                     later times since then

@@ -225,10 +225,8 @@ def test_packed_recordings_are_read_as_they_are(run, tmp_path):
 
 def test_a_recording_that_goes_on_from_something_is_refused(run, tmp_path):
     journal, _, _ = run
-    done = CliRunner().invoke(
-        app, ["fork", str(journal), "--at", "60s", "--fault", "rank 1 of llm crashes", "--journal", str(tmp_path / "fork.jsonl"),
-              "--report", str(tmp_path / "page.html"), "-q"]
-    )  # fmt: skip
+    files = ["--journal", str(tmp_path / "fork.jsonl"), "--report", str(tmp_path / "page.html"), "-q"]
+    done = CliRunner().invoke(app, ["fork", str(journal), "--at", "60s", "--fault", "rank 1 of llm crashes", *files])
     assert done.exit_code == 0, done.stderr
     with pytest.raises(JournalError, match="begins with the deployment"):
         read_recorded(tmp_path / "fork.jsonl")

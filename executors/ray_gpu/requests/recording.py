@@ -5,6 +5,7 @@ A router asks once, when it is made, whether its calls are recorded: where they 
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 from executors.engine.request_file import RecordedRequest, RequestLog
 from rankcore.routing.commands import Complete, Decline, Expire, Fail, Forget, Reject
@@ -46,32 +47,43 @@ class CallRecorder:
         self._deployment = deployment
         self._put = put
         self._now_ns = now_ns
-        self._arrived: dict[RequestId, int] = {}
-        self._sent: dict[RequestId, tuple[int, str, int | None]] = {}
-        self._first: dict[RequestId, int] = {}
+        self._calls: dict[RequestId, _Going] = {}
 
     def arrived(self, request_id: RequestId) -> None:
         """A call has come."""
-        self._arrived[request_id] = self._now_ns()
+        self._calls[request_id] = _Going(self._now_ns())
 
     def sent(self, request_id: RequestId, replica_id: str, rank: int | None) -> None:
         """It is sent to a replica."""
-        self._sent[request_id] = self._now_ns(), replica_id, rank
+        call = self._calls[request_id]
+        call.dispatched, call.replica_id, call.rank = self._now_ns(), replica_id, rank
 
     def begun(self, request_id: RequestId) -> None:
-        """The first item of its stream is here."""
-        if request_id not in self._first:
-            self._first[request_id] = self._now_ns()
+        """An item of its stream is here."""
+        call = self._calls[request_id]
+        if call.first is None:
+            call.first = self._now_ns()
 
     def ended(self, command: Final) -> None:
         """Its caller is told what became of it."""
-        request_id, now = command.request_id, self._now_ns()
-        dispatched, replica_id, rank = self._sent.pop(request_id, (None, "", None))
-        first, outcome = self._first.pop(request_id, None), OUTCOME_OF.get(type(command)) or _failure(command)
-        arrived = self._arrived.pop(request_id, now)
-        self._put(
-            RecordedRequest(int(request_id), self._deployment, replica_id, rank, arrived, dispatched, first, now, outcome)
-        )
+        number: Any = command.request_id  # ours are numbers
+        call, now = self._calls.pop(number), self._now_ns()
+        outcome = OUTCOME_OF.get(type(command)) or _failure(command)
+        whom = (self._deployment, call.replica_id, call.rank)
+        self._put(RecordedRequest(number, *whom, call.arrived, call.dispatched, call.first, now, outcome))
+
+
+class _Going:
+    """A call that has not ended."""
+
+    __slots__ = ("arrived", "dispatched", "first", "rank", "replica_id")
+
+    def __init__(self, arrived: int) -> None:
+        self.arrived = arrived
+        self.dispatched: int | None = None
+        self.first: int | None = None
+        self.replica_id = ""
+        self.rank: int | None = None
 
 
 def _failure(command: Final) -> str:

@@ -55,12 +55,14 @@ class HistoryComparison:
     Attributes:
         changes: How many the first has.
         difference: Where they first differ, in words; None: they are equal.
+        differs_at: When that is; None: never.
         swapped: How many pairs that lie near each other stand in another order.
         apart_s: How far the time of each change of the first is from that of its counterpart, as far as they are equal.
     """
 
     changes: int
     difference: str | None
+    differs_at: float | None
     swapped: int
     apart_s: Sequence[float]
 
@@ -135,19 +137,19 @@ def compare_histories(first: Sequence[RankChange], second: Sequence[RankChange],
         places[second[place].what].append(place)
     ordered: list[int] = []
     swapped, apart_s = 0, []
-    difference = None
+    difference = differs_at = None
     for index, change in enumerate(first):
         left = places[change.what]
         if not left:
             there = f"the other has {second[index]}" if index < len(second) else "the other has ended"
-            difference = f"{change}; {there}"
+            difference, differs_at = f"{change}; {there}", change.at
             break
         place = left.pop()
         at = len(ordered)
         while at and ordered[at - 1] > place:
             at -= 1
             if abs(second[ordered[at]].at - second[place].at) > near_s:
-                difference = f"{change}; in the other that comes before {second[ordered[at]]}"
+                difference, differs_at = f"{change}; in the other that comes before {second[ordered[at]]}", change.at
                 break
             swapped += 1
         if difference is not None:
@@ -155,9 +157,10 @@ def compare_histories(first: Sequence[RankChange], second: Sequence[RankChange],
         ordered.insert(at, place)
         apart_s.append(abs(change.at - second[place].at))
     if difference is None and len(second) > len(first):
-        more = next(each for place, each in enumerate(second) if place not in set(ordered))
-        difference = f"only the other has that {more}"
-    return HistoryComparison(changes=len(first), difference=difference, swapped=swapped, apart_s=apart_s)
+        known = set(ordered)
+        more = next(each for place, each in enumerate(second) if place not in known)
+        difference, differs_at = f"only the other has that {more}", more.at
+    return HistoryComparison(changes=len(first), difference=difference, differs_at=differs_at, swapped=swapped, apart_s=apart_s)
 
 
 def _number(replica_id: ReplicaId) -> tuple[int, int]:
