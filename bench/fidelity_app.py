@@ -20,3 +20,6 @@ class Sleeper:
     async def __call__(self, row: dict[str, float]) -> float:
         await asyncio.sleep(row["service_s"])
         return row["service_s"]
+
+
+app = Sleeper.options(num_replicas=3).bind()
