@@ -1,6 +1,7 @@
 """A recording of a simulated run gives its durations and its calls back, and its simulation is that very run (W17)."""
 
 import gzip
+import json
 from collections import Counter
 
 import pytest
@@ -8,6 +9,7 @@ import yaml
 from typer.testing import CliRunner
 
 from executors.cli.app import app
+from executors.engine.chain import Chain
 from executors.engine.reading import JournalError
 from executors.engine.request_reading import request_file_of
 from executors.simulator.from_journal.calibration import read_recorded
@@ -230,3 +232,38 @@ def test_a_recording_that_goes_on_from_something_is_refused(run, tmp_path):
     assert done.exit_code == 0, done.stderr
     with pytest.raises(JournalError, match="begins with the deployment"):
         read_recorded(tmp_path / "fork.jsonl")
+
+
+def rewritten(journal, path, change):
+    """A journal with a line changed, and its chain with it."""
+    chain, texts = Chain(), []
+    for raw in journal.read_bytes().splitlines():
+        line = change(json.loads(raw))
+        text, chain = chain.seal({key: each for key, each in line.items() if key not in ("n", "h")})
+        texts.append(text)
+    path.write_bytes(b"".join(texts))
+    request_file_of(path).write_bytes(request_file_of(journal).read_bytes())
+    return path
+
+
+def without_words(line):
+    return {
+        **line,
+        **({"fingerprint": "0" * 16} if "fingerprint" in line else {}),
+        **({"notes": []} if "notes" in line else {}),
+    }
+
+
+def without_commands(line):
+    return {**line, **({"commands": []} if "commands" in line else {})}
+
+
+def test_a_core_that_has_other_words_for_the_same_commands_reads_it(run, tmp_path):
+    journal, _, world = run
+    other = rewritten(journal, tmp_path / "other.jsonl", without_words)
+    found = read_recorded(other)
+    assert (found.measured, found.calls) == (world.measured, world.calls)
+    assert compare_with_recorded(world, found).history.difference is None
+    assert CliRunner().invoke(app, ["replay", str(other)]).exit_code == 1, "and replay sees that it is not the same"
+    with pytest.raises(JournalError, match="decides otherwise"):
+        read_recorded(rewritten(journal, tmp_path / "commands.jsonl", without_commands))

@@ -11,6 +11,9 @@ drains first answers what it has: of that the request files know, so `drain_s` i
 **What cannot be known.** How long a call would have taken whose replica died: it is given the mean of those that took longer
 than it had been there. How many GPUs a node has that a journal does not say: as many as anybody wants. A distribution of fewer
 than `SAMPLES_MIN` samples is their mean, and one of none the default of scenarios; the file marks both.
+
+**What may differ.** A core of another release may say other things of what it does, and have other states: a recording is read
+as long as the core commands the same. Who wants to know whether all is the same has `rankcore replay`.
 """
 
 import math
@@ -22,7 +25,7 @@ from typing import Any, TypeAlias
 import attrs
 
 from executors.engine.clusters import ClusterEntry
-from executors.engine.deployment_lines import Part, is_of_cluster, replay_cluster
+from executors.engine.deployment_lines import Part, is_of_cluster, refuse_difference, replay_cluster
 from executors.engine.deployments import DEPLOYMENTS, Deployed, Entry
 from executors.engine.reading import JournalError
 from executors.engine.replay import replay
@@ -120,7 +123,7 @@ def read_recorded(path: Path, requests: Iterable[Path] | None = None) -> Recorde
         OSError: One cannot be read.
     """
     begun_at = _begun_at(path)
-    history = read_history(path, begun_at)
+    history = read_history(path, begun_at, exact=False)
     calls: list[Call] = []
     routing: dict[str, Plain] = {}
     error_s, dropped, warnings = 0.0, 0, [] if history.warning is None else [history.warning]
@@ -204,9 +207,10 @@ def _begun_at(path: Path) -> float:
             look(part.entry)
 
     if is_of_cluster(path):
-        replay_cluster(path, look_at_line)
+        result = replay_cluster(path, look_at_line, exact=False)
     else:
-        replay(path, DEPLOYMENTS, look=look)
+        result = replay(path, DEPLOYMENTS, look=look, exact=False)
+    refuse_difference(result)
     if not first:
         raise JournalError(str(path), 1, "no deployment ever begins in it")
     if not isinstance(first[0].cause, Deployed):

@@ -141,7 +141,9 @@ def _not_known(path: Path, entry: Entry | None, at: float) -> JournalError:
     return JournalError(str(path), 1 if entry is None else entry.line, problem)
 
 
-def read_history(path: Path, at: float, progress: Callable[[int], None] | None = None, *, leave_out: bool = False) -> History:
+def read_history(
+    path: Path, at: float, progress: Callable[[int], None] | None = None, *, leave_out: bool = False, exact: bool = True
+) -> History:
     """Read a journal to its end, for a run that is to go on from a moment of it.
 
     Args:
@@ -149,6 +151,7 @@ def read_history(path: Path, at: float, progress: Callable[[int], None] | None =
         at: The moment, in seconds on the executor's clock; what has not happened by the first line that is about a later
             time is after it.
         progress: Told now and then how many bytes have been read.
+        exact: As `replay` has it.
         leave_out: Whether deployments with weights that may be COLD are left out, where others can be gone on with.
 
     Raises:
@@ -157,9 +160,9 @@ def read_history(path: Path, at: float, progress: Callable[[int], None] | None =
     """
     reader = _HistoryReader(path, at, leave_out)
     if is_of_cluster(path):
-        result = replay_cluster(path, reader.look_at_line, progress=progress)
+        result = replay_cluster(path, reader.look_at_line, progress=progress, exact=exact)
     else:
-        result = replay(path, DEPLOYMENTS, look=reader.look, progress=progress)
+        result = replay(path, DEPLOYMENTS, look=reader.look, progress=progress, exact=exact)
     refuse_difference(result)
     reader.finish()
     return History(

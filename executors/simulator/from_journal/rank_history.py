@@ -125,7 +125,9 @@ def rank_history(path: Path, begun_at: float) -> list[RankChange]:
             recorder.look(*part)
 
     refuse_difference(
-        replay_cluster(path, look_at_line) if is_of_cluster(path) else replay(path, DEPLOYMENTS, look=recorder.look)
+        replay_cluster(path, look_at_line, exact=False)
+        if is_of_cluster(path)
+        else replay(path, DEPLOYMENTS, look=recorder.look, exact=False)
     )
     return recorder.changes(begun_at)
 
