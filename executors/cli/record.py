@@ -9,6 +9,7 @@ import attrs
 import typer
 
 from executors.cli.asked import FAILED, asked, end
+from executors.cli.problems import refuse, told_in_one_line
 from executors.cli.run import load
 from executors.deployment_ids import DEFAULT_APPLICATION
 from executors.simulator.load.arrivals import Arrivals
@@ -27,6 +28,8 @@ def run(
 ) -> None:
     """What `rankcore record` does, errors and exit status included."""
     calls = None if requests is None else asked(partial(_calls, requests, preset, settings))
+    if not output.parent.is_dir():
+        refuse(f"--output: expected a file in a folder that is there, found {output}")
     application = load(target, {}, None)
     from executors.ray_gpu.errors import DeploymentFailedError
     from executors.ray_gpu.recorded_run import Recorded, RecordedRun
@@ -40,7 +43,8 @@ def run(
                 going.play(calls.at_s, [payload_of(calls, index) for index in range(len(calls))])
         return going.found
 
-    found = asked(recorded, {DeploymentFailedError: FAILED})
+    with told_in_one_line("interrupted; what was recorded until then is kept"):
+        found = asked(recorded, {DeploymentFailedError: FAILED})
     if as_json:
         typer.echo(json.dumps(attrs.asdict(found, value_serializer=_plain), indent=2))
     else:

@@ -50,7 +50,7 @@ def recorded(folder, text=SCENARIO, name="run", *options):
     scenario, journal = folder / f"{name}.yaml", folder / f"{name}.jsonl"
     scenario.write_text(text)
     files = ["--journal", str(journal), "--requests", str(request_file_of(journal)), "--report", str(folder / "page.html")]
-    done = CliRunner().invoke(app, ["simulate", str(scenario), *files, "-q", *options])
+    done = CliRunner().invoke(app, ["simulate", str(scenario), *files, "-q", "--check", "end", *options])
     assert done.exit_code == 0, done.stderr
     return journal
 
@@ -146,8 +146,8 @@ def test_few_samples_are_a_mean_and_none_is_marked(tmp_path):
     world = read_recorded(recorded(tmp_path, FEW))
     text = scenario_text(world, {})
     assert "init_s: 10.0  # the mean of 3 samples" in text
-    assert "# not measured" in text
-    assert text.index("# not measured") < text.index("reconfigure_s: 0.1")
+    assert "# not measured\nnetwork: {latency_s: 0.001}\n" in text
+    assert "# not measured\n        reconfigure_s: 0.1\n" in text
     assert yaml.safe_load(text)["applications"][0]["deployments"][0]["name"] == "llm"
     assert scenario_of_recorded(world).deployments[0].spec.name == "shop/llm"
 

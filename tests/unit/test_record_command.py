@@ -15,6 +15,7 @@ from executors.simulator.questions.described import arrivals_of
         (["--requests", "trace.csv", "--preset", "stepfun-faults"], "--preset: expected one of"),
         (["--requests", "trace.csv", "--set", "columns={time: when}"], "when"),
         ([], "no_such_module"),
+        (["-o", "nowhere/run.jsonl"], "--output: expected a file in a folder that is there"),
     ],
 )
 def test_what_is_wrong_is_one_line_before_ray_is_asked_for(tmp_path, monkeypatch, options, problem):

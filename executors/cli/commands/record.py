@@ -40,7 +40,7 @@ def record(
       rankcore record my_package.models:app --requests azure.csv --preset azure-llm-2023 --set limit=1000 -o run.jsonl
       rankcore fidelity run.jsonl
 
-    Exit status: 0 recorded, 1 it did not come up, or calls were dropped, 2 bad input.
+    Exit status: 0 recorded, 1 it did not come up, or calls were dropped, 2 bad input, 130 interrupted.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     from executors.cli.record import run
 

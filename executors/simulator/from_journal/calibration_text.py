@@ -8,6 +8,7 @@ import yaml
 
 from executors.simulator.from_journal.calibration import Plain, RecordedWorld, scenario_parts
 from executors.simulator.from_journal.scenario import DURATIONS
+from executors.simulator.scenario.hardware import DEFAULT_LATENCY
 from executors.simulator.scenario.model import Deployment
 from rankcore import DeploymentSpec
 
@@ -24,6 +25,7 @@ def scenario_text(world: RecordedWorld, calls: Mapping[str, str]) -> str:
     whole, deployments, marks = scenario_parts(world)
     head = f"# What {world.path.name} recorded, as `rankcore calibrate` has measured it. Times count from the deployment on.\n"
     text = head + _dumped({key: value for key, value in whole.items() if value not in ([], ())})
+    text += f"# not measured\nnetwork: {{latency_s: {DEFAULT_LATENCY.value:g}}}\n"
     applications: dict[str, list[str]] = {}
     for name, fields in deployments.items():
         application, slash, own = name.rpartition("/")

@@ -15,6 +15,7 @@ from itertools import count
 
 import attrs
 
+from executors.checking import Checking
 from executors.simulator.fields import FieldProblem
 from executors.simulator.from_journal.calibration import DONE, RecordedWorld, scenario_parts
 from executors.simulator.from_journal.rank_history import (
@@ -25,6 +26,7 @@ from executors.simulator.from_journal.rank_history import (
     rank_history,
 )
 from executors.simulator.load.arrivals import Arrivals
+from executors.simulator.questions.comparison import PromiseBroken
 from executors.simulator.questions.statistics import Estimate, estimate
 from executors.simulator.record.percentiles import SHARES, Percentiles, percentiles_of_all
 from executors.simulator.run import Run
@@ -96,13 +98,20 @@ def scenario_of_recorded(world: RecordedWorld) -> Scenario:
 
 
 def simulated(world: RecordedWorld, seed: int) -> tuple[list[RankChange], Felt]:
-    """One run of it: its rank history, and what its calls felt."""
+    """One run of it: its rank history, and what its calls felt.
+
+    Raises:
+        ScenarioError: It has what no scenario can have.
+        PromiseBroken: The core broke a promise.
+    """
     scenario = attrs.evolve(scenario_of_recorded(world), seed=seed)
     names = [each.spec.name for each in scenario.deployments]
     arrivals = {name: _arrivals(world, name) for name in names}
     history = HistoryRecorder()
-    run = Run(scenario, arrivals, history, recorded=world.recorded())
-    run.go()
+    run = Run(scenario, arrivals, history, Checking.END, world.recorded())
+    failure = run.go().failure
+    if failure is not None:
+        raise PromiseBroken(f"{world.path} with seed {seed}: {failure}")
     felt: Felt = {}
     for name, port in run.world.deployments.items():
         counts = port.requests.counts
