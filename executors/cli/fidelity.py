@@ -19,7 +19,9 @@ from executors.simulator.from_journal.calibration import RecordedWorld, read_rec
 from executors.simulator.from_journal.fidelity import Comparison, FigureError, compare_with_recorded, compare_with_simulated
 
 
-def run(journal: Path, runs: int, against: Path | None, tolerance: float, json_file: str | None, quiet: bool) -> None:
+def run(
+    journal: Path, runs: int, against: Path | None, drawn: bool, tolerance: float, json_file: str | None, quiet: bool
+) -> None:
     """What `rankcore fidelity` does, errors and exit status included."""
     with told_in_one_line("interrupted, nothing was written"), Outputs() as outputs:
         inputs = (journal, *(() if against is None else (against,)))
@@ -27,7 +29,7 @@ def run(journal: Path, runs: int, against: Path | None, tolerance: float, json_f
         world = _read(journal)
         noise = None if against is None else compare_with_recorded(world, _read(against))
         with runs_bar("simulating", quiet) as bar:
-            found = compare_with_simulated(world, runs, lambda done: bar.show(done, runs))
+            found = compare_with_simulated(world, runs, lambda done: bar.show(done, runs), drawn=drawn)
         beyond = found.beyond(tolerance)
         figures = json.dumps(as_json(world, found, noise, beyond), indent=2, allow_nan=False) + "\n"
         if part is not None:

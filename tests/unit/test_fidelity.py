@@ -101,6 +101,8 @@ def test_its_simulation_is_the_very_run_that_was_recorded(run):  # W17
     found = compare_with_simulated(world, 2)
     assert found.beyond(1e-6) == ()
     assert found.history.changes > 50
+    drawn = compare_with_simulated(world, 1, drawn=True)
+    assert drawn.history.differs_at is not None, "other replicas take as long: others come up first"
     assert max(found.history.apart_s) < 1e-6
     assert recorded_felt(world)["llm"]["wait_s"].p99 > 1.0, "there was something to wait for"
 

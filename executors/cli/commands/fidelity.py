@@ -17,6 +17,9 @@ def fidelity(
         Path | None,
         typer.Option(metavar="JOURNAL", help="Another recording of the same run: how much does a run differ from itself?"),
     ] = None,
+    drawn: Annotated[
+        bool, typer.Option("--drawn", help="Draw durations from all that were measured, as the scenario of `calibrate` does.")
+    ] = False,
     tolerance: Annotated[
         float, typer.Option(min=0.0, max=10.0, help="Errors above this share of p95 and p99 fail, and of half of it at p50.")
     ] = 0.1,
@@ -30,7 +33,8 @@ def fidelity(
     Calibrates a recording, simulates it with the same calls, faults and changes, each replica taking as long as it took
     then, and prints: whether the history of ranks is equal, and where it first differs; how far changes are apart; p50, p95
     and p99 of the wait for a replica and of the whole call, with the error and its 95 % interval. With --against another
-    recording of the same run stands beside it, which no simulation has to be nearer to than that is.
+    recording of the same run stands beside it, which no simulation has to be nearer to than that is. With --drawn each replica
+    takes a time out of those that were measured, as in what `calibrate` writes: other ranks are to be expected then.
 
     Waits and calls below 10 ms in both count as equal: what differs there is the way of a few messages.
 
@@ -44,4 +48,4 @@ def fidelity(
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     from executors.cli.fidelity import run
 
-    run(journal, runs, against, tolerance, json_file, quiet)
+    run(journal, runs, against, drawn, tolerance, json_file, quiet)

@@ -6,7 +6,8 @@ how long it waited, what the core was told in which order. Beside it stands how 
 other: nobody is to ask more of a simulation than a run has of itself.
 
 An error of a percentile is relative to the recorded one; where both are below `SMALL_S`, a few messages' ways, there is none to
-speak of, and it is 0. Durations that were not recorded are drawn: `runs` seeds say how much that matters.
+speak of, and it is 0. Durations that were not recorded are drawn, or all of them where that is asked for, as in a scenario that
+is to say what another run will be like: `runs` seeds say how much that matters.
 """
 
 from array import array
@@ -97,8 +98,11 @@ def scenario_of_recorded(world: RecordedWorld) -> Scenario:
         raise ScenarioError(f"{world.path}: {path_text(problem.keys)}: {problem}") from None
 
 
-def simulated(world: RecordedWorld, seed: int) -> tuple[list[RankChange], Felt]:
+def simulated(world: RecordedWorld, seed: int, *, drawn: bool = False) -> tuple[list[RankChange], Felt]:
     """One run of it: its rank history, and what its calls felt.
+
+    Args:
+        drawn: Whether durations are drawn, as in the scenario that `calibrate` writes, and not those that each replica had.
 
     Raises:
         ScenarioError: It has what no scenario can have.
@@ -108,7 +112,7 @@ def simulated(world: RecordedWorld, seed: int) -> tuple[list[RankChange], Felt]:
     names = [each.spec.name for each in scenario.deployments]
     arrivals = {name: _arrivals(world, name) for name in names}
     history = HistoryRecorder()
-    run = Run(scenario, arrivals, history, Checking.END, world.recorded())
+    run = Run(scenario, arrivals, history, Checking.END, None if drawn else world.recorded())
     failure = run.go().failure
     if failure is not None:
         raise PromiseBroken(f"{world.path} with seed {seed}: {failure}")
@@ -131,11 +135,13 @@ def recorded_felt(world: RecordedWorld) -> Felt:
     return found
 
 
-def compare_with_simulated(world: RecordedWorld, runs: int, progress: Callable[[int], object] | None = None) -> Comparison:
+def compare_with_simulated(
+    world: RecordedWorld, runs: int, progress: Callable[[int], object] | None = None, *, drawn: bool = False
+) -> Comparison:
     """A recording beside simulations of it, on the seeds from 0 on."""
     histories, felt = [], []
     for seed, _ in zip(count(), range(runs), strict=False):
-        changes, each = simulated(world, seed)
+        changes, each = simulated(world, seed, drawn=drawn)
         histories.append(changes)
         felt.append(each)
         if progress is not None:
