@@ -9,7 +9,7 @@ from pathlib import Path
 
 from executors.simulator.from_journal.calibration import read_recorded
 from executors.simulator.from_journal.fidelity import (
-    Comparison,
+    Fidelity,
     FigureError,
     compare_with_recorded,
     compare_with_simulated,
@@ -106,7 +106,7 @@ def page() -> str:
     return "\n".join([HEAD, *ranks, "", *figures, "", TAIL])
 
 
-def _history(found: Comparison) -> str:
+def _history(found: Fidelity) -> str:
     history = found.history
     if history.differs_at is not None:
         return f"differs from {history.differs_at:.1f} s on | -"

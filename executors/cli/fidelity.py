@@ -16,7 +16,7 @@ from executors.cli.outputs import Outputs
 from executors.cli.problems import DIFFERS, Refusal, told_in_one_line, warn
 from executors.cli.screen import answers
 from executors.simulator.from_journal.calibration import RecordedWorld, read_recorded
-from executors.simulator.from_journal.fidelity import Comparison, FigureError, compare_with_recorded, compare_with_simulated
+from executors.simulator.from_journal.fidelity import Fidelity, FigureError, compare_with_recorded, compare_with_simulated
 
 
 def run(
@@ -54,7 +54,7 @@ def _read(journal: Path) -> RecordedWorld:
     return world
 
 
-def as_json(world: RecordedWorld, found: Comparison, noise: Comparison | None, beyond: tuple[str, ...]) -> dict[str, Any]:
+def as_json(world: RecordedWorld, found: Fidelity, noise: Fidelity | None, beyond: tuple[str, ...]) -> dict[str, Any]:
     """All of it as plain data."""
     return {
         "journal": str(world.path),
@@ -67,7 +67,7 @@ def as_json(world: RecordedWorld, found: Comparison, noise: Comparison | None, b
     }
 
 
-def _plain(found: Comparison) -> dict[str, Any]:
+def _plain(found: Fidelity) -> dict[str, Any]:
     apart_s = found.history.apart_s
     history = {
         "changes": found.history.changes,
@@ -80,7 +80,7 @@ def _plain(found: Comparison) -> dict[str, Any]:
     return {"history": history, "figures": [attrs.asdict(each) for each in found.figures]}
 
 
-def _print(console: Console, world: RecordedWorld, found: Comparison, noise: Comparison | None, runs: int) -> None:
+def _print(console: Console, world: RecordedWorld, found: Fidelity, noise: Fidelity | None, runs: int) -> None:
     console.print(Text(str(world.path), style="bold"), soft_wrap=True)
     dropped = f", {world.dropped} dropped" if world.dropped else ""
     clock = f"clocks within {world.clock_error_s * 1000:.2g} ms of each other"
@@ -100,7 +100,7 @@ def _print(console: Console, world: RecordedWorld, found: Comparison, noise: Com
     console.print(table)
 
 
-def _history(found: Comparison) -> str:
+def _history(found: Fidelity) -> str:
     history = found.history
     if history.difference is not None:
         return f"differs: {history.difference}"

@@ -20,7 +20,7 @@ from executors.simulator.record.happenings import Failure, Happening
 from executors.simulator.record.notebook import Decisions
 from executors.simulator.record.series import Bucket
 from executors.simulator.record.timeline import Gap, Hold, Timeline, gaps
-from executors.simulator.replicas.life import Recorded
+from executors.simulator.replicas.life import RecordedTimes
 from executors.simulator.scenario.faults import Fault
 from executors.simulator.scenario.model import Change, Scenario
 from executors.simulator.world import SimulatedWorld
@@ -96,7 +96,7 @@ class Run(Motion[Journal]):
         arrivals: Mapping[str, Arrivals],
         journal: Journal | None = None,
         checking: Checking = Checking.EACH,
-        recorded: Recorded | None = None,
+        recorded: RecordedTimes | None = None,
     ) -> None:
         self.world = SimulatedWorld(scenario, arrivals, recorded)
         self.world.story.checking = checking

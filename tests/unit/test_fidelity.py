@@ -84,7 +84,7 @@ def test_durations_that_were_drawn_are_measured(run):  # W17
 
 
 def test_calls_come_when_they_came_and_take_as_long(run):  # W17
-    journal, _, world = run
+    _, _, world = run
     assert len(world.calls) > 900
     at_s, service_s = world.arrivals("llm")
     assert at_s == sorted(at_s)
@@ -158,7 +158,7 @@ def test_a_call_that_nobody_finished_would_have_taken_longer_than_it_had(run):
     _, _, world = run
     lost = [call for call in world.calls if call.outcome == "lost"]
     assert lost
-    at_s, service_s = world.arrivals("llm")
+    _, service_s = world.arrivals("llm")
     for call in lost:
         assert service_s[world.calls.index(call)] >= call.ended_at - call.sent_at
 

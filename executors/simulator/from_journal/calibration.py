@@ -35,7 +35,7 @@ from executors.simulator.from_journal.durations import Measured
 from executors.simulator.from_journal.history import History, read_history
 from executors.simulator.from_journal.scenario import DURATIONS, nodes_of, routing_of
 from executors.simulator.from_journal.specs import fields_of
-from executors.simulator.replicas.life import Recorded
+from executors.simulator.replicas.life import RecordedTimes
 from executors.simulator.scenario.hardware import DEFAULT_LATENCY
 from executors.simulator.scenario.model import POLICY, SPEC_FIELDS
 from rankcore.values import ReplicaId
@@ -49,7 +49,7 @@ WHOLE = "a recording that begins with the deployment"
 
 
 @attrs.frozen
-class Call:
+class RecordedCall:
     """A call of a recorded run, in seconds from the deployment on.
 
     Attributes:
@@ -82,7 +82,7 @@ class RecordedWorld:
     path: Path
     history: History
     begun_at: float
-    calls: Sequence[Call]
+    calls: Sequence[RecordedCall]
     measured: Sequence[Measured]
     clock_error_s: float
     dropped: int
@@ -103,7 +103,7 @@ class RecordedWorld:
             _took_s(call) if call.outcome == DONE else _would_take(call, took) for call in calls
         ]
 
-    def recorded(self) -> Recorded:
+    def recorded(self) -> RecordedTimes:
         """What took each replica how long, for a run that is to be like this one; its controllers are numbered from 1."""
         found: defaultdict[tuple[str, ReplicaId], list[float]] = defaultdict(list)
         for each in self.history.measured:
@@ -124,7 +124,7 @@ def read_recorded(path: Path, requests: Iterable[Path] | None = None) -> Recorde
     """
     begun_at = _begun_at(path)
     history = read_history(path, begun_at, exact=False)
-    calls: list[Call] = []
+    calls: list[RecordedCall] = []
     routing: dict[str, Plain] = {}
     error_s, dropped, warnings = 0.0, 0, [] if history.warning is None else [history.warning]
     for file in beside(path) if requests is None else requests:
@@ -218,23 +218,25 @@ def _begun_at(path: Path) -> float:
     return first[0].at
 
 
-def _call(each: RecordedRequest, zero_s: float) -> Call:
+def _call(each: RecordedRequest, zero_s: float) -> RecordedCall:
     sent_at = None if each.dispatched is None else each.dispatched / NS + zero_s
-    return Call(each.deployment, each.replica_id, each.arrived / NS + zero_s, sent_at, each.ended / NS + zero_s, each.outcome)
+    return RecordedCall(
+        each.deployment, each.replica_id, each.arrived / NS + zero_s, sent_at, each.ended / NS + zero_s, each.outcome
+    )
 
 
-def _took_s(call: Call) -> float:
+def _took_s(call: RecordedCall) -> float:
     return max(0.0, call.ended_at - (call.at if call.sent_at is None else call.sent_at))
 
 
-def _would_take(call: Call, took: Sequence[float]) -> float:
+def _would_take(call: RecordedCall, took: Sequence[float]) -> float:
     """How long a replica would have worked on a call that nobody finished, by those that were finished, ascending."""
     had_s = _took_s(call) if call.sent_at is not None else 0.0
     longer = [each for each in took if each > had_s]
     return math.fsum(longer) / len(longer) if longer else had_s
 
 
-def _last_answers(calls: Iterable[Call]) -> Mapping[ReplicaId, list[float]]:
+def _last_answers(calls: Iterable[RecordedCall]) -> Mapping[ReplicaId, list[float]]:
     found: defaultdict[ReplicaId, list[float]] = defaultdict(list)
     for call in calls:
         if call.sent_at is not None:

@@ -61,7 +61,7 @@ class FigureError:
 
 
 @attrs.frozen(kw_only=True)
-class Comparison:
+class Fidelity:
     """A recorded run beside others that are to be like it.
 
     Attributes:
@@ -137,7 +137,7 @@ def recorded_felt(world: RecordedWorld) -> Felt:
 
 def compare_with_simulated(
     world: RecordedWorld, runs: int, progress: Callable[[int], object] | None = None, *, drawn: bool = False
-) -> Comparison:
+) -> Fidelity:
     """A recording beside simulations of it, on the seeds from 0 on."""
     histories, felt = [], []
     for seed, _ in zip(count(), range(runs), strict=False):
@@ -149,17 +149,17 @@ def compare_with_simulated(
     return _compare(world, histories, felt)
 
 
-def compare_with_recorded(world: RecordedWorld, other: RecordedWorld) -> Comparison:
+def compare_with_recorded(world: RecordedWorld, other: RecordedWorld) -> Fidelity:
     """A recording beside another one of the same run: how much a run differs from itself."""
     return _compare(world, [rank_history(other.path, other.begun_at)], [recorded_felt(other)])
 
 
-def _compare(world: RecordedWorld, histories: Sequence[Sequence[RankChange]], felt: Sequence[Felt]) -> Comparison:
+def _compare(world: RecordedWorld, histories: Sequence[Sequence[RankChange]], felt: Sequence[Felt]) -> Fidelity:
     near_s = 2 * (world.clock_error_s + DEFAULT_LATENCY.value) + SMALL_S
     mine = rank_history(world.path, world.begun_at)
     compared = [compare_histories(mine, each, near_s) for each in histories]
     history = next((each for each in compared if each.difference is not None), compared[0])
-    return Comparison(history=history, figures=tuple(_errors(recorded_felt(world), felt)))
+    return Fidelity(history=history, figures=tuple(_errors(recorded_felt(world), felt)))
 
 
 def _errors(recorded: Felt, felt: Sequence[Felt]) -> list[FigureError]:

@@ -28,7 +28,7 @@ from rankcore.replica.messages import Message, Reaction, ReplicaChange, readines
 from rankcore.replica.replica import Drain, End, Refused, ReplicaHalf, RunUserCode
 from rankcore.values import NodeId, ReplicaId
 
-Recorded = dict[tuple[str, ReplicaId], list[float]]
+RecordedTimes = dict[tuple[str, ReplicaId], list[float]]
 
 
 @attrs.frozen
@@ -46,7 +46,7 @@ class Surroundings:
     groups: PlacementGroups
     streams: Streams
     troubles: Troubles
-    recorded: Recorded = attrs.Factory(dict)
+    recorded: RecordedTimes = attrs.Factory(dict)
 
 
 class Tell(Protocol):
