@@ -5,11 +5,13 @@ A router asks once, when it is made, whether its calls are recorded: where they 
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from executors.engine.request_file import RecordedRequest, RequestLog
 from rankcore.routing.commands import Complete, Decline, Expire, Fail, Forget, Reject
 from rankcore.routing.events import FailureKind, RequestId
+
+if TYPE_CHECKING:
+    from executors.engine.request_file import RecordedRequest, RequestLog  # a process that records nothing needs no journals
 
 Final = Complete | Fail | Reject | Decline | Expire | Forget
 OUTCOME_OF: dict[type, str] = {
@@ -19,10 +21,10 @@ OUTCOME_OF: dict[type, str] = {
     Expire: "expired",
     Forget: "cancelled",
 }
-_log: RequestLog | None = None
+_log: "RequestLog | None" = None
 
 
-def record_to(log: RequestLog | None) -> None:
+def record_to(log: "RequestLog | None") -> None:
     """Calls by handles that are made from now on go there; None: nowhere."""
     global _log
     _log = log
@@ -42,11 +44,14 @@ class CallRecorder:
     """
 
     def __init__(
-        self, deployment: str, put: Callable[[RecordedRequest], None], now_ns: Callable[[], int] = time.monotonic_ns
+        self, deployment: str, put: "Callable[[RecordedRequest], None]", now_ns: Callable[[], int] = time.monotonic_ns
     ) -> None:
         self._deployment = deployment
         self._put = put
         self._now_ns = now_ns
+        from executors.engine.request_file import RecordedRequest
+
+        self._make = RecordedRequest
         self._calls: dict[RequestId, _Going] = {}
 
     def arrived(self, request_id: RequestId) -> None:
@@ -70,7 +75,7 @@ class CallRecorder:
         call, now = self._calls.pop(number), self._now_ns()
         outcome = OUTCOME_OF.get(type(command)) or _failure(command)
         whom = (self._deployment, call.replica_id, call.rank)
-        self._put(RecordedRequest(number, *whom, call.arrived, call.dispatched, call.first, now, outcome))
+        self._put(self._make(number, *whom, call.arrived, call.dispatched, call.first, now, outcome))
 
 
 class _Going:
