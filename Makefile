@@ -20,7 +20,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-ray demo-torchrun demo-slurm test test-ray test-traced test-untraced test-night attack night conformance swarm soak compiled bench bench-compiled bench-ray lint mutants docs clean
+.PHONY: help demo demo-ray demo-torchrun demo-slurm test test-ray test-traced test-untraced test-night attack night conformance swarm soak compiled bench bench-compiled bench-ray fidelity lint mutants docs clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -35,16 +35,11 @@ demo-ray: $(TEST) ## Shard an embedding over replicas on a local Ray cluster, do
 demo-torchrun: $(TEST) ## Kill the agent of rank 0 among three of torchrun and a spare, and see training go on as rank 0 elsewhere
 	PYTHONPATH=$(CURDIR) $(BIN)/python examples/torchrun_spare.py
 
-<<<<<<< HEAD
-# What failed stands at the end, of all lanes, after all that they print while they run.
-test: $(TEST) ## Run every test, in three lanes at once, since those of Ray and of commands mostly wait; branch coverage of rankcore/ must be 100 %
-=======
 demo-slurm: $(TEST) ## Drain the node of rank 0 on a Slurm of three nodes, kill the controller, and see each rank stay or move once
 	PYTHONPATH=$(CURDIR) $(BIN)/python examples/slurm_drained_node.py
 
-# What failed stands at the end, of both lanes, after all that they print while they run.
-test: $(TEST) ## Run every test, those of Ray, which mostly wait, beside the others; branch coverage of rankcore/ must be 100 %
->>>>>>> w-slurm2
+# What failed stands at the end, of all lanes, after all that they print while they run.
+test: $(TEST) ## Run every test, in three lanes at once, since those of Ray and of commands mostly wait; branch coverage of rankcore/ must be 100 %
 	@rm -rf $(FAILURES) && mkdir -p $(FAILURES)
 	@status=0; $(MAKE) --no-print-directory --jobs=3 --keep-going test-ray test-traced test-untraced || status=1; \
 		[ $$status = 0 ] || { echo "== failed (make test PYTEST_ARGS='-k NAME' runs one again):"; cat $(FAILURES)/*; }; exit $$status
@@ -105,6 +100,10 @@ bench-ray: $(TEST) ## Compare with Ray Serve on a local cluster; table on the sc
 	$(BIN)/python -m bench.ray_requests
 	$(BIN)/python -m bench.ray_rollouts
 
+fidelity: $(TEST) ## Record five runs on a local Ray cluster, twice each, and write docs/fidelity.md of them: some six minutes
+	PYTHONPATH=$(CURDIR) RAY_ADDRESS=local $(BIN)/python -m bench.fidelity
+	$(BIN)/python docs/make_fidelity.py
+
 lint: $(TEST) ## Check style, format, types and import boundaries
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -122,6 +121,7 @@ docs: $(TEST) ## Write what is made of the code: promises, life cycles, incident
 	$(BIN)/python docs/make_serve_compatibility.py
 	$(BIN)/python docs/make_metrics.py
 	$(BIN)/python docs/make_published_serving.py
+	$(BIN)/python docs/make_fidelity.py
 	$(BIN)/python docs/make_pictures.py
 
 clean: ## Remove the environment and everything that was built

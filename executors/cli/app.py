@@ -6,6 +6,7 @@ import typer
 
 from executors.cli.commands.autoscale_backtest import autoscale_backtest
 from executors.cli.commands.build import build
+from executors.cli.commands.calibrate import calibrate
 from executors.cli.commands.check import check
 from executors.cli.commands.compare import compare
 from executors.cli.commands.config import config
@@ -19,6 +20,7 @@ from executors.cli.commands.engine import engine
 from executors.cli.commands.evict import evict
 from executors.cli.commands.executors import executors
 from executors.cli.commands.explain import explain
+from executors.cli.commands.fidelity import fidelity
 from executors.cli.commands.fork import fork
 from executors.cli.commands.gang import gang
 from executors.cli.commands.logs import logs
@@ -26,6 +28,7 @@ from executors.cli.commands.nodes import cordon, drain, replace, stop, uncordon
 from executors.cli.commands.notes import notes
 from executors.cli.commands.optimize import optimize
 from executors.cli.commands.plan import plan
+from executors.cli.commands.record import record
 from executors.cli.commands.replay import replay
 from executors.cli.commands.requests import cancel, requests
 from executors.cli.commands.rest import rest
@@ -60,6 +63,7 @@ app = typer.Typer(
 )
 COMMANDS = (
     *(simulate, fork, compare, sweep, optimize, autoscale_backtest, trace, explain, plan, replay, check, swarm, schema),
+    *(record, calibrate, fidelity),
     *(start, run, build, deploy, config, rest, dashboard, status, controller_health, logs, notes),
     *(scale, update, evict, defragment, delete, shutdown, where, upgrade),
     *(restart, pause, promote, resume, rollback, retry),

@@ -3,7 +3,7 @@
 import json
 import shlex
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +18,12 @@ from executors.cli.run_bar import RunBar
 from executors.cli.simulate_asked import SimulateAsked
 from executors.engine.clusters import CLUSTER
 from executors.engine.journal import JournalWriter
+from executors.engine.request_file import RequestWriter
 from executors.simulator.load.sources import Source, read_source
 from executors.simulator.questions.healed import go_and_heal
 from executors.simulator.questions.settings import parse_setting
-from executors.simulator.record.recording import Recording
+from executors.simulator.record.recording import EXECUTOR, Recording
+from executors.simulator.record.request_watch import about_routing, watch_requests
 from executors.simulator.report.memory.words import deployment_columns, deployment_row
 from executors.simulator.report.memory.words import rows as memory_rows
 from executors.simulator.report.memory.words import summary as memory_summary
@@ -68,8 +70,11 @@ def _simulate(source: Source, path: Path, asked: SimulateAsked, outputs: Outputs
     scenario = source.scenario(asked.seed)
     if asked.must_heal and scenario.has_residency:
         raise Refusal("--must-heal: expected deployments without residency")
+    if asked.requests is not None and (scenario.has_residency or scenario.engines):
+        raise Refusal("--requests: expected deployments without residency and engines")
     arrivals = source.arrivals(scenario)
     files = asked.open_files(outputs, path.stem, source.inputs)
+    calls_part = None if asked.requests is None else outputs.open("--requests", asked.requests, source.inputs)
     settings = [word for setting in source.settings for word in ("--set", str(setting))]
     demand = ["--must-heal"] if asked.must_heal else []
     demand += [] if asked.checking is Checking.EACH else ["--check", asked.checking.value]
@@ -89,6 +94,10 @@ def _simulate(source: Source, path: Path, asked: SimulateAsked, outputs: Outputs
             result: RunResult | ResidencyResult = ResidencyRun(scenario, arrivals, writer, asked.checking).go(bar.show)
         else:
             run = Run(scenario, arrivals, writer, asked.checking)
+            if calls_part is not None:
+                about = {"executor": EXECUTOR, "routing": about_routing(scenario.deployments)}
+                calls = stack.enter_context(closing(RequestWriter.create(calls_part, about)))
+                watch_requests({name: port.requests for name, port in run.world.deployments.items()}, calls)
             result = go_and_heal(run, bar.show) if asked.must_heal else run.go(bar.show)
     figures = json.dumps(as_json(result, rerun), indent=2, allow_nan=False) + "\n"
     files.keep(figures, lambda: page_of(result, rerun))

@@ -32,6 +32,7 @@ class SimulateAsked:
     quiet: bool
     must_heal: bool
     checking: Checking = Checking.EACH
+    requests: Path | None = None
 
     def open_files(self, outputs: Outputs, stem: str, inputs: tuple[Path, ...]) -> RunFiles:
         """Reserve the places of all that is to be written; the page is named after what was run, unless it has a name."""

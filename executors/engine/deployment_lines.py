@@ -42,11 +42,12 @@ def replay_cluster(
     *,
     until: float = math.inf,
     progress: Callable[[int], None] | None = None,
+    exact: bool = True,
 ) -> ReplayResult:
     """Run a journal of a cluster again, and show each line that agrees with what it says of each deployment's ranks.
 
     Args:
-        path, until, progress: As `replay` has them.
+        path, until, progress, exact: As `replay` has them.
         look: Is shown each line that agrees.
 
     Raises:
@@ -55,7 +56,7 @@ def replay_cluster(
     """
     traced = _Traced(look)
     kind = attrs.evolve(CLUSTER, begin=traced.begin, step=traced.step)
-    return replay(path, kind, until=until, look=traced.look, progress=progress)
+    return replay(path, kind, until=until, look=traced.look, progress=progress, exact=exact)
 
 
 def is_of_cluster(path: str | os.PathLike[str]) -> bool:

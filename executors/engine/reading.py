@@ -1,11 +1,11 @@
 """Reads a journal line by line: `executors.engine.journal` says what stands in it."""
 
 import fcntl
+import gzip
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from io import BufferedReader
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn, cast
 
 import rankcore
 from executors.engine import chain
@@ -17,6 +17,7 @@ from rankcore.errors import CodecError, RankcoreError, shown
 LAYOUT = 3
 """Version of the layout of lines. In layout 1 the first line named neither machine nor release; in layout 2 was no chain."""
 
+PACKED = ".gz"
 HEADER_MAX_BYTES = 1 << 20
 HEADER_KEYS = {
     1: frozenset({"journal", "about"}),
@@ -103,7 +104,7 @@ class JournalReader:
         self._chain = Chain()
 
     def __iter__(self) -> Iterator[JournalLine[Any, Any, Any]]:
-        with open(self.path, "rb") as file:
+        with open_packed(self.path) as file:
             for raw in file:
                 self._line += 1
                 self.position += len(raw)
@@ -148,7 +149,7 @@ class JournalReader:
             self._fail(f"torn_bytes must be an integer, got {shown(data.get('torn_bytes'))}")
         return self.is_complete or goes_on
 
-    def _judge_end(self, file: BufferedReader) -> None:
+    def _judge_end(self, file: IO[bytes]) -> None:
         """Say what cannot be known of the end."""
         if self.layout < LAYOUT:
             self._warn(f"layout {self.layout} has no integrity information: lines that are missing may go unseen")
@@ -254,7 +255,7 @@ def machine_in(path: str | os.PathLike[str]) -> str | None:
     Raises:
         OSError: It cannot be read.
     """
-    with open(path, "rb") as file:
+    with open_packed(path) as file:
         first = file.readline(HEADER_MAX_BYTES)
     try:
         data = read_object(first.decode())
@@ -264,7 +265,16 @@ def machine_in(path: str | os.PathLike[str]) -> str | None:
     return name if name in KINDS else None
 
 
-def _is_written(file: BufferedReader) -> bool:
+def open_packed(path: str | os.PathLike[str]) -> IO[bytes]:
+    """A file's lines, also where it is packed (`.gz`).
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    return cast(IO[bytes], gzip.open(path, "rb")) if os.fspath(path).endswith(PACKED) else open(path, "rb")
+
+
+def _is_written(file: IO[bytes]) -> bool:
     """Whether somebody writes a journal now: who does has a lock on it."""
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -21,6 +21,7 @@ from executors.simulator.record.happenings import Failure, Happening
 from executors.simulator.record.notebook import Decisions
 from executors.simulator.record.series import Bucket
 from executors.simulator.record.timeline import Gap, Hold, Timeline, gaps
+from executors.simulator.replicas.life import RecordedTimes
 from executors.simulator.scenario.faults import Fault
 from executors.simulator.scenario.model import Change, Scenario
 from executors.simulator.world import SimulatedWorld
@@ -96,8 +97,9 @@ class Run(Motion[Journal]):
         arrivals: Mapping[str, Arrivals],
         journal: Journal | None = None,
         checking: Checking = Checking.EACH,
+        recorded: RecordedTimes | None = None,
     ) -> None:
-        self.world = SimulatedWorld(scenario, arrivals)
+        self.world = SimulatedWorld(scenario, arrivals, recorded)
         self.world.story.checking = checking
         super().__init__(self.world.loop, self.world.story, scenario.duration_s, scenario.settle_s)
         self.controller = SimulatedController(self.world, journal)

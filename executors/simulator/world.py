@@ -15,7 +15,7 @@ from executors.simulator.load.arrivals import Arrivals
 from executors.simulator.load.engine_queue import EngineQueue
 from executors.simulator.load.requests import RequestQueue
 from executors.simulator.record.happenings import Happening, Story
-from executors.simulator.replicas.life import Surroundings
+from executors.simulator.replicas.life import RecordedTimes, Surroundings
 from executors.simulator.replicas.processes import SimulatedProcess
 from executors.simulator.replicas.troubles import Troubles
 from executors.simulator.scenario.hardware import NodeGroup, megabytes
@@ -34,7 +34,7 @@ class SimulatedWorld:
         troubles: What is wrong with user code at the moment.
     """
 
-    def __init__(self, scenario: Scenario, arrivals: Mapping[str, Arrivals]) -> None:
+    def __init__(self, scenario: Scenario, arrivals: Mapping[str, Arrivals], recorded: RecordedTimes | None = None) -> None:
         self.scenario = scenario
         self.loop = EventLoop()
         self.story = Story(self.loop.halt)
@@ -46,7 +46,7 @@ class SimulatedWorld:
         self.groups = PlacementGroups(
             (group.name, _bundles(group, scenario, self.cluster)) for group in scenario.placement_groups
         )
-        around = Surroundings(self.loop, self.cluster, self.groups, self.streams, self.troubles)
+        around = Surroundings(self.loop, self.cluster, self.groups, self.streams, self.troubles, recorded or {})
         self.deployments = {
             deployment.spec.name: self._deployment(deployment, arrivals[deployment.spec.name], around)
             for deployment in scenario.deployments

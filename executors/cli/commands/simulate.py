@@ -43,6 +43,10 @@ def simulate(
     journal: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write every event, command and note, for replay, explain and --from.")
     ] = None,
+    requests: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write what became of each request, for calibrate and fidelity.", show_default=False),
+    ] = None,
     report: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Where the page goes. [default: <scenario>.report.html, in this directory]"),
@@ -100,14 +104,15 @@ def simulate(
 
     Exit status: 0 all promises held, 1 one was broken, 2 bad input, 130 interrupted.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
-    for name, is_asked in (("must-heal", must_heal), ("check", checking is not Checking.EACH)):
+    of_files = (("must-heal", must_heal), ("check", checking is not Checking.EACH), ("requests", requests is not None))
+    for name, is_asked in of_files:
         if recorded is not None and is_asked:
             raise typer.BadParameter("expected a scenario file, found --from", param_hint=f"'--{name}'")
     from executors.cli.simulate_asked import SimulateAsked
 
     files = (json_file, journal, report)
     asked = SimulateAsked(
-        scenario, recorded, seed, settings or (), at, faults or (), traces, *files, quiet, must_heal, checking
+        scenario, recorded, seed, settings or (), at, faults or (), traces, *files, quiet, must_heal, checking, requests
     )
     if recorded is not None:
         from executors.cli.fork import run

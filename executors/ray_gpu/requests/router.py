@@ -30,6 +30,7 @@ from executors.ray_gpu.requests.call import Answer, Call
 from executors.ray_gpu.requests.channel import Attempt, Channel
 from executors.ray_gpu.requests.frames import ERROR, PARTS, REFUSED
 from executors.ray_gpu.requests.packing import pack_error
+from executors.ray_gpu.requests.recording import Final, recorder_of
 from executors.ray_gpu.requests.replica_news import ReplicaNews
 from executors.ray_gpu.requests.selection import ReservedCall
 from executors.ray_gpu.requests.standing import CallStanding
@@ -125,6 +126,7 @@ class Router:
         self._namespace, self._node_id = namespace, node_id
         self._proposer: Proposer | None = None  # a user's code says who gets a call
         self._held: dict[RequestId, tuple[str, Attempt]] = {}  # calls that have a place, and are not sent yet
+        self._recorder = recorder_of(deployment)
         self._news = ReplicaNews(loop, lambda: self._ways.current, lambda: self._proposer, self._tell)
 
     @property
@@ -197,6 +199,8 @@ class Router:
         if wishes.model_id:
             self._news.ask_models()
         self._arrivals_total += 1
+        if self._recorder is not None:
+            self._recorder.arrived(call.request_id)
         self._arriving = call
         self._tell(event)
         self._arriving = None
@@ -346,6 +350,8 @@ class Router:
         """The first item of a stream has come."""
         if attempt.call.statuses is not None:
             attempt.call.statuses.end()
+        if self._recorder is not None:
+            self._recorder.begun(attempt.call.request_id)
         self._tell(AnswerBegun(**self._of(attempt)))
 
     def answered(self, attempt: Attempt, kind: int, payload: Any) -> None:
@@ -406,10 +412,17 @@ class Router:
     def _tell(self, event: Event) -> None:
         for command in self._core.step(event).commands:
             _CARRY_OUT[type(command)](self, command)
-            if self._proposer is not None and isinstance(command, FINAL):
-                self._proposer.over(command.request_id)
+            if (self._proposer is not None or self._recorder is not None) and isinstance(command, FINAL):
+                self._over(command)
         if self._is_routed is not True or self.unserved:
             self._look_at_unserved()
+
+    def _over(self, command: Final) -> None:
+        """A call has its answer, or is told that there is none."""
+        if self._proposer is not None:
+            self._proposer.over(command.request_id)
+        if self._recorder is not None:
+            self._recorder.ended(command)
 
     def _look_at_unserved(self) -> None:
         unserved = self._core.waiting if self._is_routed is False else 0
@@ -448,6 +461,9 @@ class Router:
     def _send(self, call: Call, command: Dispatch | Retry) -> None:
         if self._proposer is not None:
             self._proposer.sent(call, command.replica_id)
+        if self._recorder is not None:
+            route = self._routes.get(command.replica_id)
+            self._recorder.sent(call.request_id, command.replica_id, route.rank if route is not None else None)
         attempt = Attempt(call, command.attempt, command.part)
         if call.wishes.reserves and isinstance(call, ReservedCall):
             self._hold(call, command.replica_id, attempt)

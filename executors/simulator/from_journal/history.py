@@ -12,7 +12,7 @@ from executors.engine.deployments import DEPLOYMENTS, Entry
 from executors.engine.reading import JournalError
 from executors.engine.replay import replay
 from executors.simulator.from_journal.aftermath import Aftermath
-from executors.simulator.from_journal.durations import Durations
+from executors.simulator.from_journal.durations import Durations, Measured
 from executors.simulator.from_journal.past import Past
 from executors.simulator.record.timeline import Timeline
 from executors.simulator.times import moment
@@ -37,6 +37,7 @@ class History:
         aftermath: What users and faults did after the moment.
         ends_at: When the last line was written, in seconds on the executor's clock.
         warning: What was left out of the journal; None: nothing.
+        measured: The same durations with the replicas, in the order in which they ended.
         wanted: In a journal of a cluster: what users want of these deployments besides, such as how calls are routed.
         left_out: Deployments that cannot be gone on with here, and why.
     """
@@ -49,6 +50,7 @@ class History:
     aftermath: Aftermath
     ends_at: float
     warning: str | None
+    measured: Sequence[Measured] = ()
     wanted: Mapping[str, EntrySpec] = attrs.Factory(dict)
     left_out: Mapping[str, str] = attrs.Factory(dict)
 
@@ -139,7 +141,9 @@ def _not_known(path: Path, entry: Entry | None, at: float) -> JournalError:
     return JournalError(str(path), 1 if entry is None else entry.line, problem)
 
 
-def read_history(path: Path, at: float, progress: Callable[[int], None] | None = None, *, leave_out: bool = False) -> History:
+def read_history(
+    path: Path, at: float, progress: Callable[[int], None] | None = None, *, leave_out: bool = False, exact: bool = True
+) -> History:
     """Read a journal to its end, for a run that is to go on from a moment of it.
 
     Args:
@@ -147,6 +151,7 @@ def read_history(path: Path, at: float, progress: Callable[[int], None] | None =
         at: The moment, in seconds on the executor's clock; what has not happened by the first line that is about a later
             time is after it.
         progress: Told now and then how many bytes have been read.
+        exact: As `replay` has it.
         leave_out: Whether deployments with weights that may be COLD are left out, where others can be gone on with.
 
     Raises:
@@ -155,14 +160,15 @@ def read_history(path: Path, at: float, progress: Callable[[int], None] | None =
     """
     reader = _HistoryReader(path, at, leave_out)
     if is_of_cluster(path):
-        result = replay_cluster(path, reader.look_at_line, progress=progress)
+        result = replay_cluster(path, reader.look_at_line, progress=progress, exact=exact)
     else:
-        result = replay(path, DEPLOYMENTS, look=reader.look, progress=progress)
+        result = replay(path, DEPLOYMENTS, look=reader.look, progress=progress, exact=exact)
     refuse_difference(result)
     reader.finish()
     return History(
         states=reader.states,
         durations=reader.durations.measured,
+        measured=reader.durations.each,
         lost=frozenset(reader.lost),
         timelines=reader.past.timelines,
         later_nodes=reader.later_nodes,

@@ -9,7 +9,7 @@ from executors.simulator.from_journal.history import History
 from executors.simulator.from_journal.specs import fields_of
 from executors.simulator.questions.settings import Setting, apply_settings
 from executors.simulator.scenario.errors import ScenarioError, path_text
-from executors.simulator.scenario.model import SPEC_FIELDS, Scenario
+from executors.simulator.scenario.model import POLICY, ROUTING, SPEC_FIELDS, Scenario
 from executors.simulator.scenario.structuring import structure_scenario
 from executors.simulator.times import moment
 from rankcore.state import Node
@@ -19,7 +19,6 @@ Plain: TypeAlias = dict[str, Any]
 
 ANY_NUMBER = 1024
 """GPUs of a node whose capacity the journal does not say. Each replica takes one GPU: more is not known of it."""
-ROUTING = ("max_ongoing_requests", "max_queued_requests", "idempotent", "max_retries", "request_timeout_s")
 DURATIONS = ("start_s", "init_s", "reconfigure_s", "drain_s")
 
 
@@ -63,14 +62,14 @@ def scenario_of(
 
 
 def _plain(path: Path, history: History, at: float, seed: int, room: Mapping[NodeId, int]) -> Plain:
-    nodes = _nodes(history, room)
+    nodes = nodes_of(history, room)
     faults = [fault for fault in history.aftermath.faults if fault.get("node", next(iter(nodes), "")) in nodes]
     return {
         "name": f"{path.name} from {moment(at, None)} on",
         "seed": seed,
         "nodes": [{"name": node_id, "gpus": gpus} for node_id, gpus in nodes.items()],
         "deployments": [
-            {**fields_of(state.spec, SPEC_FIELDS), **_routing(history, name), **_durations(history, name)}
+            {**fields_of(state.spec, SPEC_FIELDS), **routing_of(history, name), **_durations(history, name)}
             for name, state in sorted(history.states.items())
         ],
         "faults": [fault for fault in faults if fault.get("deployment", next(iter(history.states))) in history.states],
@@ -78,14 +77,14 @@ def _plain(path: Path, history: History, at: float, seed: int, room: Mapping[Nod
     }
 
 
-def _routing(history: History, deployment: str) -> Plain:
+def routing_of(history: History, deployment: str) -> Plain:
     """How its calls are routed; sessions are those of calls, of which a journal says nothing."""
     wanted = history.wanted.get(deployment)
     if wanted is None or wanted.routing is None:
         return {}
     routing = wanted.routing
     found = {field: getattr(routing, field) for field in ROUTING}
-    return found if routing.policy == "affinity" else {**found, "routing_policy": routing.policy}
+    return found if routing.policy == "affinity" else {**found, POLICY: routing.policy}
 
 
 def _durations(history: History, deployment: str) -> Plain:
@@ -101,7 +100,7 @@ def not_measured(history: History) -> dict[str, tuple[str, ...]]:
     return {name: fields for name, fields in found.items() if fields}
 
 
-def _nodes(history: History, room: Mapping[NodeId, int]) -> dict[NodeId, int]:
+def nodes_of(history: History, room: Mapping[NodeId, int]) -> dict[NodeId, int]:
     """The nodes that are there, each with its GPUs; one that the journal names later only was there, for all it says."""
     known: dict[NodeId, list[Node]] = {node_id: [node] for node_id, node in history.later_nodes.items()}
     for _, state in sorted(history.states.items()):

@@ -103,13 +103,13 @@ class CallWatcher(Protocol):
     def look(self, now: float, waiting: int, is_served: bool) -> None:
         """So many wait, and there is a replica that takes requests, or none."""
 
-    def begun(self, index: int) -> None:
-        """A request that has waited is worked on."""
+    def begun(self, now: float, index: int, replica_id: ReplicaId) -> None:
+        """A replica works on a request."""
 
     def done(self, now: float, index: int) -> None:
         """A request has its answer."""
 
-    def over(self, index: int) -> None:
+    def over(self, now: float, index: int, command: Command) -> None:
         """A request was told that there is no answer."""
 
     def used(self, replica_id: ReplicaId, in_flight: int) -> None:
@@ -327,8 +327,7 @@ class RequestQueue:
         now = loop.now
         loop.at_with(now + self.arrivals.service_s[index], self._when_done, (server, index, attempt, now))
         if watcher is not None:
-            if now > self.arrivals.at_s[index]:
-                watcher.begun(index)
+            watcher.begun(now, index, replica_id)
             watcher.used(replica_id, self.in_flight_of(replica_id))
 
     def _end(self, work: tuple[Server, int, int, float]) -> None:
@@ -386,7 +385,7 @@ class RequestQueue:
     def _carry_out_rare(self, command: Command) -> None:
         counts = self.counts
         if self.watcher is not None and isinstance(command, Reject | Decline | Fail | Expire):
-            self.watcher.over(int(command.request_id))
+            self.watcher.over(self._loop.now, int(command.request_id), command)
         match command:
             case Retry():
                 counts.retried += 1

@@ -13,14 +13,15 @@ from typing import Any
 import attrs
 
 from executors.simulator.fields import FieldProblem
+from executors.simulator.load.arrivals import Arrivals
 from executors.simulator.load.csvfile import TraceError
-from executors.simulator.load.presets import FAULTS, PRESETS, RATES
+from executors.simulator.load.presets import FAULTS, PRESETS, RATES, REQUESTS
 from executors.simulator.load.stamps import UNITS_S
 from executors.simulator.load.table import Kind, Numbers, Reading, Table, Words, read_table
 from executors.simulator.scenario.errors import ScenarioError, path_text
-from executors.simulator.scenario.loading import parse_scenario
+from executors.simulator.scenario.loading import load_arrivals, parse_scenario
 from executors.simulator.scenario.model import Scenario
-from executors.simulator.scenario.requests import RateRequests, TraceRequests
+from executors.simulator.scenario.requests import TOKEN_TIMES, RateRequests, TraceRequests
 from executors.simulator.scenario.workload import ignored_in, request_columns, service_in
 
 DAY_S = 86_400.0
@@ -91,6 +92,18 @@ def describe(path: Path, preset: str | None, keys: Mapping[str, Any]) -> Descrip
     return _summed_up(path, preset, found)
 
 
+def arrivals_of(path: Path, preset: str | None, keys: Mapping[str, Any]) -> Arrivals:
+    """The requests of a file, as a scenario would have them.
+
+    Raises:
+        ScenarioError: As `describe`.
+    """
+    if preset is not None and preset not in REQUESTS:
+        raise ScenarioError(f"--preset: expected one of {', '.join(REQUESTS)}, found {preset!r}")
+    (found,) = load_arrivals(_scenario(path, preset, keys), path.parent, 0).values()
+    return found
+
+
 @attrs.frozen
 class _Found:
     table: Table
@@ -104,7 +117,8 @@ def _scenario(path: Path, preset: str | None, keys: Mapping[str, Any]) -> Scenar
     place = "fault_trace" if preset in FAULTS else "rates" if preset in RATES else "trace"
     form = {"file": path.name, **({} if preset is None else {"preset": preset}), **keys}
     named = keys.get("columns")
-    if place != "fault_trace" and not (isinstance(named, Mapping) and "service" in named):
+    says_it = (isinstance(named, Mapping) and "service" in named) or not keys.keys().isdisjoint((*TOKEN_TIMES, "service_s"))
+    if place != "fault_trace" and not says_it:
         form["service_s"] = 0
     deployment: dict[str, Any] = {"name": "described", "target_replicas": 1}
     scenario: dict[str, Any] = {"nodes": [{"name": "node", "count": 1, "gpus": 1}], "deployments": [deployment]}

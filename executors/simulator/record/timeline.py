@@ -127,6 +127,11 @@ class Timeline:
         """N now; 0 before it was ever set."""
         return self.world_sizes[-1][1] if self.world_sizes else 0
 
+    @property
+    def held_now(self) -> tuple[ReplicaId, ...]:
+        """Replicas that hold a rank."""
+        return tuple(self._open)
+
     def resize(self, now: float, world_size: int) -> None:
         """N is this from now on."""
         if self.world_sizes and self.world_size == world_size:

@@ -28,6 +28,8 @@ from rankcore.replica.messages import Message, Reaction, ReplicaChange, readines
 from rankcore.replica.replica import Drain, End, Refused, ReplicaHalf, RunUserCode
 from rankcore.values import NodeId, ReplicaId
 
+RecordedTimes = dict[tuple[str, ReplicaId], list[float]]
+
 
 @attrs.frozen
 class Surroundings:
@@ -35,6 +37,8 @@ class Surroundings:
 
     Attributes:
         troubles: What is wrong with user code at the moment.
+        recorded: How long what took which replica, in the order in which it happens to it, by field of a deployment and
+            replica; what is not there is drawn.
     """
 
     loop: EventLoop
@@ -42,6 +46,7 @@ class Surroundings:
     groups: PlacementGroups
     streams: Streams
     troubles: Troubles
+    recorded: RecordedTimes = attrs.Factory(dict)
 
 
 class Tell(Protocol):
@@ -86,6 +91,7 @@ class Lives:
         self._groups = around.groups
         self._streams = around.streams
         self._troubles = around.troubles
+        self._recorded = around.recorded
         self._requests = requests
         self._watch = watch
         self._health = health
@@ -174,7 +180,8 @@ class Lives:
         """From a stream of its own: a fault that changes one replica's life changes no other's."""
         process.draws += 1
         stream = self._streams.once(what, *process.link.purpose, str(process.draws))
-        drawn: float = getattr(self._deployment, what).sample(stream)
+        recorded = self._recorded.get((what, process.replica_id))
+        drawn: float = recorded.pop(0) if recorded else getattr(self._deployment, what).sample(stream)
         had_s, process.had_s = process.had_s, 0.0
         return max(0.0, drawn - had_s)
 
@@ -398,11 +405,13 @@ class Lives:
             self.stop(process)
             return
         self._loop.after(timeout_s, self.stop, process)
-        self._requests.drain(process.replica_id, partial(self._drained, process))
+        self._requests.drain(process.replica_id, partial(self._drained, process, self._loop.now))
 
-    def _drained(self, process: SimulatedProcess) -> None:
+    def _drained(self, process: SimulatedProcess, began_at: float) -> None:
         """Its requests are done; what its own clean-up takes is cut off by the time-out too."""
         if not process.ended:
+            if ("drain_s", process.replica_id) in self._recorded:
+                process.had_s = self._loop.now - began_at  # what was recorded has its last requests in it
             self._work(process, self._draw("drain_s", process), self.stop, process)
 
     def stop(self, process: SimulatedProcess) -> None:

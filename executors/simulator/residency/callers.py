@@ -8,6 +8,7 @@ from executors.simulator.residency.record import DeploymentTally, Together
 from rankcore.cluster.commands import Availability, Standing
 from rankcore.cluster.events import LoadReported, ReportedLoad
 from rankcore.cluster.names import DeploymentId
+from rankcore.routing.commands import Command
 from rankcore.routing.demand import NEVER, REPORT_EVERY_S, Reporting, WaitingSample, again, look
 from rankcore.routing.events import AvailabilityChanged
 from rankcore.values import ReplicaId
@@ -51,9 +52,9 @@ class Calls(CallWatcher):
             self.unserved = unserved
             self._when_unserved()
 
-    def begun(self, index: int) -> None:
-        """A request that has waited is worked on."""
-        if self._missed_at is not None:
+    def begun(self, now: float, index: int, _: ReplicaId) -> None:
+        """A request is worked on."""
+        if self._missed_at is not None and now > self.queue.arrivals.at_s[index]:
             self._due.add(index)
 
     def done(self, now: float, index: int) -> None:
@@ -64,7 +65,7 @@ class Calls(CallWatcher):
             self._missed_at = None
             self._due.clear()
 
-    def over(self, index: int) -> None:
+    def over(self, _now: float, index: int, _command: Command) -> None:
         """A request was told that there is no answer."""
         self._due.discard(index)
 

@@ -40,6 +40,8 @@ from rankcore.routing import RoutingSpec
 from rankcore.routing.spec import POLICIES, Policy
 
 SPEC_FIELDS = tuple(field.name for field in attrs.fields(DeploymentSpec) if field.init)
+ROUTING = ("max_ongoing_requests", "max_queued_requests", "idempotent", "max_retries", "request_timeout_s")
+POLICY = "routing_policy"
 CHANGEABLE = tuple(field for field in SPEC_FIELDS if field != "name")
 REPLICAS_MAX = 100_000
 """Of all deployments together: each takes some kilobytes, and every one of them is started at once."""
