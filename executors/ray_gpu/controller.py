@@ -11,6 +11,7 @@ import os
 from typing import Any
 
 import attrs
+import ray
 
 from executors.engine.recent_notes import Notes
 from executors.ray_gpu.capacity import share_in_force
@@ -65,7 +66,7 @@ class Controller(AppliesApplications, Operates, LeavesNodes, HasDoors, TellsCall
         origin = await persist(checkpoint.origin)
         self._world = World(namespace, epoch, checkpoint, origin)
         self._world.line = WaitingLine(self._world)
-        self._world.on_placed = WarmWorkers(self._world).used
+        self._world.on_placed = WarmWorkers(self._world, ray.get_runtime_context().get_node_id()).used
         self._journal = open_journal(namespace, journal) if journal is not None else None
         self._proxies = ProxyKeeper(self._world)
         self._cluster = ClusterOnRay(self._world, self._journal)

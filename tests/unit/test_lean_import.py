@@ -36,6 +36,13 @@ def test_a_replica_on_ray_brings_its_half_of_the_contract_and_nothing_that_decid
     assert loaded("import executors.ray_gpu.replica", "rankcore", "immutables", "torch") == sorted(values + half)
 
 
+def test_a_warm_worker_has_what_a_replica_on_ray_needs_and_nothing_more():
+    pytest.importorskip("ray")
+    warmed = loaded("from executors.ray_gpu.warming import REPLICA, bring; bring(REPLICA)", "rankcore", "executors")
+    own = ["executors.ray_gpu.warming"]
+    assert warmed == sorted(loaded("import executors.ray_gpu.replica", "rankcore", "executors") + own)
+
+
 ONLY_WHERE_WANTED = (
     "executors.ray_gpu.building",
     "executors.ray_gpu.connection",
