@@ -11,9 +11,10 @@ import msgspec
 
 from executors.apps.file import ApplicationConfig, AppsConfig
 from executors.ray_gpu.building import OPTIONS
-from executors.ray_gpu.declaration import ACTOR_OPTIONS, ROUTING_DEFAULTS, ROUTING_OPTIONS, SPEC_OPTIONS, STATIC_PLACEMENT
+from executors.ray_gpu.declaration import ACTOR_OPTIONS, ROUTING_OPTIONS, SPEC_OPTIONS, STATIC_PLACEMENT
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.options import LOCATIONS, HttpOptions
+from executors.ray_gpu.routing_defaults import ROUTING_DEFAULTS
 from executors.ray_gpu.traces import TracingConfig
 from executors.ray_gpu.worker.declaration import Residency
 from executors.simulator.scenario.describe import Key, keys_of, summary_of

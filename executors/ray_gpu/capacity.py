@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from rankcore.frozen import thaw_json
+
 if TYPE_CHECKING:
     from executors.ray_gpu.packing import Package
+    from executors.ray_gpu.ray_deployment import RayDeployment
     from rankcore.autoscaling import AutoscalingSpec
 
 WHOLE = 100.0
@@ -120,8 +123,9 @@ class ShareInForce:
     grows: bool
 
 
-def in_force(applications: Iterable[str], shares: Iterable[Mapping[str, Any] | None]) -> ShareInForce:
-    """Of all deployments: what each of them is deployed with."""
+def share_in_force(applications: Iterable[str], deployments: "Mapping[str, RayDeployment]") -> ShareInForce:
+    """Of the replicas of all deployments."""
+    shares = (thaw_json(each.extras.capacity) for each in deployments.values())
     largest = max((each for each in shares if each is not None), key=lambda each: float(each["percent"]), default=None)
     names = tuple(sorted(applications))
     if largest is None:

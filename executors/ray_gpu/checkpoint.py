@@ -12,6 +12,7 @@ import logging
 import pickle
 import time
 from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
 
 import attrs
 from ray.experimental import internal_kv
@@ -19,14 +20,16 @@ from ray.experimental import internal_kv
 from executors.maintenance import KINDS
 from executors.ray_gpu import names
 from executors.ray_gpu.extras import extras_of
-from executors.ray_gpu.proxies.options import ProxyOptions
-from executors.ray_gpu.replica import newest_epoch
+from executors.ray_gpu.fence import newest_epoch
 from executors.ray_gpu.user_code import Code
 from executors.ray_gpu.worker.options import MemoryOptions
 from rankcore.cluster.records import Record
 from rankcore.codec import from_json, to_json
 from rankcore.errors import RankcoreError
 from rankcore.upgrade import upgraded
+
+if TYPE_CHECKING:
+    from executors.ray_gpu.proxies.options import ProxyOptions
 
 LOG = logging.getLogger(__name__)
 
@@ -126,18 +129,22 @@ class Checkpoint:
             LOG.exception("the code of version %s of %s cannot be read", version, deployment)
             return None
 
-    def put_proxies(self, options: ProxyOptions | None) -> None:
+    def put_proxies(self, options: "ProxyOptions | None") -> None:
         """Store what proxies are to serve; None: there are to be none."""
         if options is None:
             _delete(names.proxies_key(self.namespace))
         else:
             _put(names.proxies_key(self.namespace), json.dumps(attrs.asdict(options)).encode(), overwrite=True)
 
-    def proxies(self) -> ProxyOptions | None:
+    def proxies(self) -> "ProxyOptions | None":
         """What proxies are to serve; None: there are to be none, or what is stored cannot be read."""
         kept = _get(names.proxies_key(self.namespace))
+        if kept is None:
+            return None
+        from executors.ray_gpu.proxies.options import ProxyOptions  # which nobody else wants where there are no proxies
+
         try:
-            return ProxyOptions.of(json.loads(kept)) if kept is not None else None
+            return ProxyOptions.of(json.loads(kept))
         except (ValueError, KeyError, TypeError, RankcoreError):
             LOG.exception("what proxies are to serve cannot be read, so there are none: start(http_options=...) says it anew")
             return None

@@ -5,13 +5,16 @@ finds the replicas by their names, and recovers.
 """
 
 import asyncio
+import importlib
 import itertools
 import os
 from typing import Any
 
 import attrs
+import ray
 
 from executors.engine.recent_notes import Notes
+from executors.ray_gpu.capacity import share_in_force
 from executors.ray_gpu.checkpoint import Checkpoint
 from executors.ray_gpu.cluster import ClusterOnRay
 from executors.ray_gpu.control.applying import AppliesApplications
@@ -22,7 +25,6 @@ from executors.ray_gpu.control.of_nodes import LeavesNodes
 from executors.ray_gpu.control.operating import Operates
 from executors.ray_gpu.environment import hold, uploaded
 from executors.ray_gpu.errors import UnknownNameError
-from executors.ray_gpu.in_force import share_in_force
 from executors.ray_gpu.journal_place import open_journal
 from executors.ray_gpu.metrics.of_decisions import of_proxies
 from executors.ray_gpu.metrics.publisher import publish
@@ -35,6 +37,12 @@ from executors.ray_gpu.watched import Watched
 from executors.ray_gpu.worker.standing import memory_of, workers_of
 from executors.ray_gpu.world import World, live_nodes, persist
 from rankcore.cluster.events import DeletionRequested
+
+
+def get_ready(world: World) -> None:
+    """Import what deploys and starts replicas: who comes after a crash knows ranks first, and has this before it is asked."""
+    importlib.import_module("executors.ray_gpu.packing")
+    world.actor_class  # noqa: B018 # which is kept
 
 
 class Controller(AppliesApplications, Operates, LeavesNodes, HasDoors, TellsCallers):
@@ -58,7 +66,7 @@ class Controller(AppliesApplications, Operates, LeavesNodes, HasDoors, TellsCall
         origin = await persist(checkpoint.origin)
         self._world = World(namespace, epoch, checkpoint, origin)
         self._world.line = WaitingLine(self._world)
-        self._world.on_placed = WarmWorkers(self._world).used
+        self._world.on_placed = WarmWorkers(self._world, ray.get_runtime_context().get_node_id()).used
         self._journal = open_journal(namespace, journal) if journal is not None else None
         self._proxies = ProxyKeeper(self._world)
         self._cluster = ClusterOnRay(self._world, self._journal)
@@ -66,6 +74,7 @@ class Controller(AppliesApplications, Operates, LeavesNodes, HasDoors, TellsCall
         self._cluster.health.begin()
         await self._recover()
         self._holding = asyncio.get_running_loop().create_task(hold(self._packages))
+        self._getting_ready = asyncio.get_running_loop().create_task(self._world.call(get_ready, self._world))
 
     async def _recover(self) -> None:
         proxies = await persist(self._world.checkpoint.proxies)

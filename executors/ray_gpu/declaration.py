@@ -9,7 +9,8 @@ from executors.deployment_ids import deployment_id, problem_of
 from executors.ray_gpu.deployment_actor_config import actors_of
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.logs.config import as_plain, logging_config_of
-from executors.ray_gpu.serve_options import SERVE_OPTIONS, TOO_MANY, UNAVAILABLE, BackpressureConfig, fields_of, in_our_words
+from executors.ray_gpu.routing_defaults import ROUTING_DEFAULTS, TOO_MANY, UNAVAILABLE
+from executors.ray_gpu.serve_options import SERVE_OPTIONS, BackpressureConfig, fields_of, in_our_words
 from rankcore.checks import DEPLOYMENT_LENGTH_MAX
 
 if TYPE_CHECKING:
@@ -61,9 +62,6 @@ ROUTING_OPTIONS = {
     "request_router": "router",
 }
 """Options that become fields of `rankcore.routing.RoutingSpec`, and which."""
-
-ROUTING_DEFAULTS: dict[str, Any] = {"max_ongoing_requests": 5, "by_credits": True}
-"""Where they are not the core's: Ray Serve's limit, and several routers for each replica."""
 
 STATIC_PLACEMENT = "static_placement"
 """What a file calls `_placement_info`, with the name of the placement group in place of the group."""

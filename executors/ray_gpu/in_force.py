@@ -14,8 +14,8 @@ import attrs
 
 from executors.apps.said import differing, spec_options
 from executors.deployment_ids import own_name
-from executors.ray_gpu.capacity import ShareInForce, in_force, unscaled
-from executors.ray_gpu.declaration import ACTOR_OPTIONS, ROUTING_DEFAULTS, ROUTING_OPTIONS, STATIC_PLACEMENT
+from executors.ray_gpu.capacity import share_in_force, unscaled
+from executors.ray_gpu.declaration import ACTOR_OPTIONS, ROUTING_OPTIONS, STATIC_PLACEMENT
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.access import KEPT, SECRETS
 from executors.ray_gpu.http.options import HttpOptions
@@ -25,7 +25,7 @@ from executors.ray_gpu.process import CAPTURE_CHILD_TASKS
 from executors.ray_gpu.proxies.options import ProxyOptions
 from executors.ray_gpu.ray_deployment import RayDeployment
 from executors.ray_gpu.room import OWN_GROUP, one_of_each_node
-from executors.ray_gpu.serve_options import UNAVAILABLE
+from executors.ray_gpu.routing_defaults import ROUTING_DEFAULTS, UNAVAILABLE
 from executors.ray_gpu.traces import TracingConfig
 from executors.ray_gpu.user_code import Code
 from rankcore.cluster.records import Cause
@@ -58,11 +58,6 @@ def config_of(
     percent = share_in_force(applications, deployments).percent
     share = {"target_capacity": percent} if percent is not None else {}
     return {**outside, **spans, **share, "applications": found}
-
-
-def share_in_force(applications: Iterable[str], deployments: Mapping[str, RayDeployment]) -> ShareInForce:
-    """Of the replicas of all deployments."""
-    return in_force(applications, (thaw_json(each.extras.capacity) for each in deployments.values()))
 
 
 def outside_of(proxies: ProxyOptions | None) -> dict[str, Any]:

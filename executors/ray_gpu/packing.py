@@ -13,7 +13,7 @@ import ray
 from ray import cloudpickle
 
 from executors.ray_gpu import environment
-from executors.ray_gpu.declaration import ANY_NUMBER, ROUTING_DEFAULTS, ROUTING_OPTIONS, Application, Deployment, option_of
+from executors.ray_gpu.declaration import ANY_NUMBER, ROUTING_OPTIONS, Application, Deployment, option_of
 from executors.ray_gpu.deployment_actor_config import actors_of, said
 from executors.ray_gpu.deployment_actors import packed
 from executors.ray_gpu.errors import InvalidDeploymentError
@@ -25,8 +25,9 @@ from executors.ray_gpu.process import CAPTURE_CHILD_TASKS
 from executors.ray_gpu.replica import Replica
 from executors.ray_gpu.requests.multiplexing import is_multiplexed
 from executors.ray_gpu.room import OWN_GROUP, demands, one_of_each_node
+from executors.ray_gpu.routing_defaults import ROUTING_DEFAULTS, UNAVAILABLE
 from executors.ray_gpu.scaling_policy import PolicySource
-from executors.ray_gpu.serve_options import UNAVAILABLE, autoscaling_in_our_words
+from executors.ray_gpu.serve_options import autoscaling_in_our_words
 from executors.ray_gpu.static_placement import StaticPlacementConfig
 from executors.ray_gpu.user_code import Code
 from executors.ray_gpu.worker.declaration import residency_of

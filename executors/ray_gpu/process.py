@@ -15,10 +15,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from executors.ray_gpu import names, own_groups, socket_files
 from executors.ray_gpu.conversation import LOAD_S, Conversation, end_of, plain, short
+from executors.ray_gpu.fence import newest_epoch
 from executors.ray_gpu.messages import Endpoint, Outcome
 from executors.ray_gpu.placement_groups import strategy
 from executors.ray_gpu.reaping import Reaper, locate
-from executors.ray_gpu.replica import newest_epoch
 from executors.ray_gpu.room import OWN_GROUP, elsewhere
 from executors.ray_gpu.world import World
 from executors.waiting_for_room import NewsOfRoom

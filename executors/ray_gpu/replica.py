@@ -19,6 +19,7 @@ from ray.experimental import internal_kv
 from executors.deployment_ids import own_name
 from executors.ray_gpu import context, deployment_actors, names, socket_files, traces
 from executors.ray_gpu.environment import find_modules
+from executors.ray_gpu.fence import newest_epoch
 from executors.ray_gpu.logs.config import UNASKED, from_plain
 from executors.ray_gpu.logs.process import log_from_here
 from executors.ray_gpu.logs.shown_name import show_as, shown_name
@@ -445,12 +446,6 @@ def load_code(namespace: str, deployment: str, version: str) -> Code:
     code = pickle.loads(packed)
     assert isinstance(code, Code)
     return code
-
-
-def newest_epoch(namespace: str) -> int:
-    """The epoch of the newest controller: the fence."""
-    claimed = internal_kv._internal_kv_list(names.epoch_prefix(namespace), namespace=names.KV_NAMESPACE)
-    return max((int(key.rpartition(b"/")[2]) for key in claimed), default=0)
 
 
 _Pending = Outcome

@@ -6,11 +6,10 @@ Whoever waits for a replica while the last attempts to start one have failed is 
 import asyncio
 from collections.abc import Callable, Iterator
 
-from executors.ray_gpu.declaration import ROUTING_DEFAULTS
 from executors.ray_gpu.executor import RayExecutor
 from executors.ray_gpu.ids_on_ray import renamed_id
 from executors.ray_gpu.messages import Routes
-from executors.ray_gpu.serve_options import UNAVAILABLE
+from executors.ray_gpu.routing_defaults import ROUTING_DEFAULTS, UNAVAILABLE
 from rankcore import DeploymentStatus, ReplicaState
 from rankcore.cluster.state import Entry
 from rankcore.routing import RoutingSpec

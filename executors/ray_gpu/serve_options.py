@@ -15,11 +15,11 @@ import attrs
 
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.router_source import RouterSource, is_json
+from executors.ray_gpu.routing_defaults import TOO_MANY, UNAVAILABLE
 
 Ours = dict[str, Any]
 """Options by our names."""
 
-UNAVAILABLE, TOO_MANY = 503, 429
 ROUTERS = {"PowerOfTwoChoicesRequestRouter": "power_of_two", "ConsistentHashRouter": "affinity"}
 """By the name of Serve's class: our `routing_policy`."""
 BACKOFF = ("initial_backoff_s", "backoff_multiplier", "max_backoff_s")

@@ -1,9 +1,10 @@
 """One started worker process at hand on each node that has replicas, so that a replacement need not wait for one to start.
 
 Starting a Python process with Ray in it takes half a second of a processor. Ray itself starts some ahead when a node comes up,
-keeps idle ones as long as processors are free, and starts no further ones when those are used up. A task that does nothing
-makes it do so; where an idle worker is there already, it runs there and takes a millisecond. A worker serves the runtime
-environment alone that it was started with: here that of the replica that was placed on the node last.
+keeps idle ones as long as processors are free, and starts no further ones when those are used up. A task makes it do so, and
+imports what runs in replicas; where such a worker is there already, it runs there and takes a millisecond. A worker serves the
+runtime environment alone that it was started with: here that of the replica that was placed on the node last. On the
+controller's own node one has the controller's modules too, since a controller that dies is started there again.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from executors.ray_gpu.environment import RuntimeEnv
+from executors.ray_gpu.warming import CONTROLLER, REPLICA, bring
 from executors.ray_gpu.world import Busyness, World, live_nodes
 from rankcore.values import NodeId
 
@@ -30,14 +32,19 @@ AGAIN_S = 5.0
 
 
 class WarmWorkers:
-    """Keeps a worker warm where replicas are."""
+    """Keeps a worker warm where replicas are.
 
-    def __init__(self, world: World) -> None:
+    Args:
+        own_node_id: Where this controller is.
+    """
+
+    def __init__(self, world: World, own_node_id: NodeId) -> None:
         self._world = world
         self._nodes: dict[NodeId, tuple[Busyness, RuntimeEnv]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
-        self._nothing: Any = ray.remote(num_cpus=0, max_retries=0)(do_nothing)
+        self._own_node_id = own_node_id
+        self._bring: Any = ray.remote(num_cpus=0, max_retries=0)(bring)
 
     def used(self, node_id: NodeId, busyness: Busyness, runtime_env: RuntimeEnv) -> None:
         """A replica has been placed there, which has used up a worker if there was one; it says how busy its node is."""
@@ -62,9 +69,9 @@ class WarmWorkers:
         # Ray ends idle workers that outnumber the free processors: there it would be for nothing.
         chosen = sorted(node_id for node_id in calm if node_id in nodes and nodes[node_id].free.get("CPU", 0.0) >= 1.0)
         answers = [
-            self._nothing.options(
+            self._bring.options(
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False), runtime_env=calm[node_id] or None
-            ).remote()
+            ).remote(REPLICA + CONTROLLER if node_id == self._own_node_id else REPLICA)
             for node_id in chosen
         ]
         for answer in answers:
@@ -86,7 +93,3 @@ class WarmWorkers:
             elif share is not None:
                 self._nodes.setdefault(node_id, used)
         return calm
-
-
-def do_nothing() -> None:
-    """A task's body."""

@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import attrs
@@ -16,7 +16,6 @@ import ray
 from executors.ray_gpu.checkpoint import Checkpoint
 from executors.ray_gpu.environment import RuntimeEnv
 from executors.ray_gpu.metrics.counts import CheckCounts
-from executors.ray_gpu.replica import Replica
 
 if TYPE_CHECKING:
     from executors.ray_gpu.waiting_line import WaitingLine
@@ -59,7 +58,6 @@ class World:
         epoch: Of this controller.
         checkpoint: What outlives it.
         numbers: Of what is published of deployments, one after the other.
-        actor_class: Of replicas.
         residents: By node and process, actors that can look after other processes there.
         cordoned: Nodes where nothing new is to come (`cordons`).
         own_groups: The ids of the placement groups that replicas have for themselves, by their names (`own_groups`).
@@ -75,7 +73,6 @@ class World:
         self.epoch = epoch
         self.checkpoint = checkpoint
         self.numbers = itertools.count(1)
-        self.actor_class: Any = ray.remote(Replica)
         self.residents: dict[str, dict[int, Any]] = {}
         self.cordoned: frozenset[str] = frozenset()
         self.own_groups: dict[str, str] = {}
@@ -84,6 +81,13 @@ class World:
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="cluster")
         # Wall time says where this epoch begins, the monotonic clock how it goes on.
         self._zero = max(0.0, time.time() - origin) - time.monotonic()
+
+    @cached_property
+    def actor_class(self) -> Any:
+        """Of replicas, with all that runs in them: none of it is needed to know the ranks of replicas that there are."""
+        from executors.ray_gpu.replica import Replica
+
+        return ray.remote(Replica)
 
     def now(self) -> float:
         """Seconds since the first controller of this namespace started; never goes back within an epoch."""

@@ -16,6 +16,8 @@ def deadline_of(state: DeploymentState, replica: Replica) -> float | None:
     """When a replica is to be gone, by what its node and itself are asked."""
     asked = state.tables.evictions.asked.get(replica.replica_id)
     node = state.nodes.get(replica.node_id) if replica.node_id is not None else None
+    if asked is None and (node is None or node.drain is None):
+        return None
     drained = node.drain.deadline_at if node is not None and node.drain is not None else None
     times = [each for each in (asked.deadline_at if asked is not None else None, drained) if each is not None]
     return min(times, default=None)
@@ -39,13 +41,16 @@ def check_evictions(state: DeploymentState, replicas: list[Replica]) -> Iterable
     tables = state.tables
     asked = tables.evictions.asked
     for replica in replicas:
+        node = state.nodes.get(replica.node_id) if replica.node_id is not None else None
+        drained = node is not None and node.drain is not None
+        if not drained and replica.replica_id not in asked:
+            continue
         deadline_at = deadline_of(state, replica)
         if deadline_at is not None and deadline_at <= state.clock and type(replica.pending) is not KillReplica:
             yield Violation("V15", f"{replica.replica_id} is {replica.state}, and its deadline was {deadline_at:g} s")
         elif replica.state is not DRAINING and is_overdue(state, replica):
             yield Violation("V15", f"{replica.replica_id} is {replica.state}, and its deadline is {deadline_at:g} s")
-        node = state.nodes.get(replica.node_id) if replica.node_id is not None else None
-        if node is not None and node.drain is not None and replica.replica_id not in asked:
+        if drained and replica.replica_id not in asked:
             yield Violation("V14", f"{replica.replica_id} is on {replica.node_id}, which is drained, and is not asked to go")
     expected = set()
     for rank, slot in tables.slots.items():

@@ -14,7 +14,8 @@ def check_scarcity(state: DeploymentState) -> Iterable[Violation]:
         return
     if state.spec.placement is None:
         yield from _placed_above(state)
-    rank, due = _lowest_lacking(state), starved_at(state)
+    rank = _lowest_lacking(state)
+    due = _starved_at(state, rank)
     if rank is None or due is None or due > state.clock or state.tables.taken.count(rank) > 1:
         return
     for holder in _holders(state):
@@ -46,7 +47,11 @@ def _placed_above(state: DeploymentState) -> Iterable[Violation]:
 
 def starved_at(state: DeploymentState) -> float | None:
     """When the lowest rank that lacks room is starved, while a higher one has a place; None: there is none."""
-    rank, after_s = _lowest_lacking(state), state.spec.scarcity_after_s
+    return _starved_at(state, _lowest_lacking(state))
+
+
+def _starved_at(state: DeploymentState, rank: int | None) -> float | None:
+    after_s = state.spec.scarcity_after_s
     if rank is None or after_s is None or rank >= _places(state):
         return None
     slot = state.tables.slots[rank]
@@ -78,6 +83,8 @@ def _lowest_lacking(state: DeploymentState) -> int | None:
         return None
     if spec.placement is not None:
         return None if tables.nodes_by_room else min(tables.ready, default=None)
+    if not any(_finds_no_room(each) for each in state.replicas.values()):
+        return None
     return min(
         (each.slot for each in _holders(state) if _finds_no_room(each) and each.slot is not None),
         default=None,

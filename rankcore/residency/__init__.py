@@ -9,8 +9,9 @@
 all in words.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rankcore.homes import loading
 
 if TYPE_CHECKING:
     from rankcore.residency.defragmentation import Proposal, ProposedMove, propose_defragmentation
@@ -71,11 +72,5 @@ _HOMES = {
     "residency_step": "rankcore.residency.step",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Load a name when it is first used: an executor that moves weights wants `Level`, and not the planner with it."""
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'rankcore.residency' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(home), name)
-    return value
+__getattr__ = loading(__name__, _HOMES)
+"""An executor that moves weights wants `Level`, and not the planner with it."""

@@ -8,8 +8,9 @@ side of what several routers share. A `Router` is the same machine changed in pl
 docs/routing.md says it all in words.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rankcore.homes import loading
 
 if TYPE_CHECKING:
     from rankcore.routing.events import FailureKind, RequestId, Route
@@ -57,11 +58,5 @@ _HOMES = {
     "router_of": "rankcore.routing.image",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Load a name when it is first used: a replica wants `credits`, and not the router with it."""
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'rankcore.routing' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(home), name)
-    return value
+__getattr__ = loading(__name__, _HOMES)
+"""A replica wants `credits`, and not the router with it."""

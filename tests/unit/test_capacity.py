@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install 'ray[serve]'")
 
 from executors.apps import packing
-from executors.ray_gpu.capacity import Capacity, ShareInForce, grows, unscaled
+from executors.ray_gpu.capacity import Capacity, ShareInForce, grows, share_in_force, unscaled
 from executors.ray_gpu.declaration import deployment
 from executors.ray_gpu.extras import extras_of
-from executors.ray_gpu.in_force import share_in_force
 from executors.ray_gpu.packing import pack
 from executors.simulator.scenario.errors import ScenarioError
 

@@ -7,6 +7,7 @@ import pytest
 from executors.ray_gpu import warm_workers
 from executors.ray_gpu.os_processes import processors_in_use
 from executors.ray_gpu.warm_workers import WarmWorkers
+from executors.ray_gpu.warming import CONTROLLER, REPLICA
 from executors.ray_gpu.world import NodeInfo
 
 
@@ -16,6 +17,7 @@ class Cluster:
     def __init__(self, *nodes: str) -> None:
         self.nodes = {node: NodeInfo(node, "", {"CPU": 2.0}, {"CPU": 2.0}) for node in nodes}
         self.warmed: list[str] = []
+        self.brought: list[tuple[str, ...]] = []
 
     async def call(self, ask):
         return self.nodes
@@ -24,8 +26,8 @@ class Cluster:
         self.warmed.append(scheduling_strategy.node_id)
         return self
 
-    async def remote(self):
-        return None
+    async def remote(self, modules):
+        self.brought.append(modules)
 
 
 @pytest.fixture
@@ -36,8 +38,8 @@ def cluster(monkeypatch):
 
 
 def workers_of(cluster) -> WarmWorkers:
-    workers = WarmWorkers(cluster)
-    workers._nothing = cluster
+    workers = WarmWorkers(cluster, "a" * 56)
+    workers._bring = cluster
     return workers
 
 
@@ -70,6 +72,18 @@ def test_a_busy_node_gets_its_worker_once_it_is_calm(cluster):
         await until(lambda: "b" * 56 in cluster.warmed)
         assert len(asked) == 4
         assert len(cluster.warmed) == 2
+
+    asyncio.run(story())
+
+
+def test_a_worker_has_what_runs_in_replicas_and_beside_the_controller_what_its_successor_needs(cluster):
+    async def story():
+        workers = workers_of(cluster)
+        for node in cluster.nodes:
+            workers.used(node, saying(0.1)[0], {})
+        await until(lambda: len(cluster.warmed) == 2)
+        has = dict(zip(cluster.warmed, cluster.brought, strict=True))
+        assert has == {"a" * 56: REPLICA + CONTROLLER, "b" * 56: REPLICA}
 
     asyncio.run(story())
 

@@ -6,22 +6,19 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from executors.ray_gpu import traces
-from executors.ray_gpu.capacity import ShareInForce
+from executors.ray_gpu.capacity import ShareInForce, share_in_force
 from executors.ray_gpu.control.named import NamesKnown
 from executors.ray_gpu.environment import refer_to, uploaded
 from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError
-from executors.ray_gpu.in_force import config_of, outside_of, share_in_force
-from executors.ray_gpu.packing import wanted_of
 from executors.ray_gpu.proxies.keeper import ProxyKeeper
-from executors.ray_gpu.proxies.options import ProxyOptions
 from executors.ray_gpu.ray_deployment import environment_of
 from executors.revisions import check_revision, revision_of
 from rankcore.cluster.events import ApplyRequested
-from rankcore.cluster.planning import ClusterPlan, plan_cluster
 from rankcore.errors import InvalidEventError, InvalidSpecError, RankcoreError
 
 if TYPE_CHECKING:
     from executors.ray_gpu.packing import Package
+    from rankcore.cluster.planning import ClusterPlan
 
 LOG = logging.getLogger(__name__)
 
@@ -80,12 +77,14 @@ class AppliesApplications(NamesKnown):
         except Exception:  # it raises whatever its connection raises
             LOG.exception("when applications were deployed could not be stored")
 
-    async def plan(self, packages: "tuple[Package, ...]", replace: bool, prune: bool) -> ClusterPlan:
+    async def plan(self, packages: "tuple[Package, ...]", replace: bool, prune: bool) -> "ClusterPlan":
         """What `apply` would bring, if nothing failed. Nothing changes.
 
         Raises:
             NameInUseError, RankcoreError: As `apply`.
         """
+        from rankcore.cluster.planning import plan_cluster
+
         for package in packages:
             self._check_name(package, replace)
         try:
@@ -100,6 +99,8 @@ class AppliesApplications(NamesKnown):
 
     async def config(self) -> dict[str, Any]:
         """What is in force, as a file of applications says it."""
+        from executors.ray_gpu.in_force import config_of
+
         spans = await self._world.call(traces.kept, self._world.namespace)
         return config_of(self._cluster.state.applications, self._cluster.deployments, self._proxies.options, spans)
 
@@ -122,6 +123,8 @@ class AppliesApplications(NamesKnown):
             )
 
     def _wanted(self, packages: "tuple[Package, ...]", prune: bool) -> "tuple[list[Package], ApplyRequested]":
+        from executors.ray_gpu.packing import wanted_of
+
         ids_on_ray = {name: found.id_on_ray for name, found in self._cluster.deployments.items() if not found.is_gone}
         wanted = [package.on_ray(ids_on_ray.get(package.spec.name)) for package in packages]
         for each in wanted:
@@ -150,6 +153,11 @@ class AppliesApplications(NamesKnown):
     def _outside_said(self) -> dict[str, Any]:
         """What writers have said of proxies: those that the first route has started are as nobody has said."""
         options = self._proxies.options
+        if options is None:
+            return {}
+        from executors.ray_gpu.in_force import outside_of
+        from executors.ray_gpu.proxies.options import ProxyOptions
+
         return {} if options == ProxyOptions() else outside_of(options)
 
     def _check_prefix(self, error: RankcoreError) -> None:

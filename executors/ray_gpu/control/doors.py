@@ -1,5 +1,7 @@
 """Requests from outside: which proxies there are, and what they reach."""
 
+from typing import TYPE_CHECKING
+
 import attrs
 
 from executors.ray_gpu.control.named import LONG_POLL_S, NamesKnown
@@ -7,7 +9,9 @@ from executors.ray_gpu.errors import UnknownNameError, not_one
 from executors.ray_gpu.messages import Ingress
 from executors.ray_gpu.proxies.info import ProxyInfo
 from executors.ray_gpu.proxies.keeper import ProxyKeeper
-from executors.ray_gpu.proxies.options import ProxyOptions
+
+if TYPE_CHECKING:
+    from executors.ray_gpu.proxies.options import ProxyOptions
 
 
 class HasDoors(NamesKnown):
@@ -19,7 +23,7 @@ class HasDoors(NamesKnown):
 
     _proxies: ProxyKeeper
 
-    async def serve_outside(self, options: ProxyOptions, replace: bool, timeout_s: float) -> tuple[ProxyInfo, ...]:
+    async def serve_outside(self, options: "ProxyOptions", replace: bool, timeout_s: float) -> tuple[ProxyInfo, ...]:
         """Have proxies on the nodes that should have them, and wait until they are up. Repeatable.
 
         Args:
@@ -30,7 +34,7 @@ class HasDoors(NamesKnown):
             await self._proxies.keep(options)
         return await self._proxies.until_up(timeout_s)
 
-    async def proxy_options(self) -> ProxyOptions | None:
+    async def proxy_options(self) -> "ProxyOptions | None":
         """What proxies serve; None: there are none."""
         return self._proxies.options
 

@@ -1,6 +1,6 @@
 """What operators ask of deployments and replicas that there are."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -14,10 +14,12 @@ from executors.ray_gpu.routing_table import routing_of
 from executors.ray_gpu.worker.options import MemoryOptions
 from rankcore.errors import InvalidEventError
 from rankcore.events import ReplaceRequested, StopRequested
-from rankcore.residency.defragmentation import Proposal, propose_defragmentation
 from rankcore.residency.events import EvictRequested
 from rankcore.residency.levels import Level
 from rankcore.values import ReplicaId
+
+if TYPE_CHECKING:
+    from rankcore.residency.defragmentation import Proposal
 
 
 class Operates(NamesKnown):
@@ -47,7 +49,7 @@ class Operates(NamesKnown):
             raise InvalidDeploymentError(str(error)) from None
         await self._cluster.until_saved((found.deployment,))
 
-    async def propose_defragmentation(self, name: str | None) -> Proposal:
+    async def propose_defragmentation(self, name: str | None) -> "Proposal":
         """Moves that would let weights fit; nothing is moved.
 
         Args:
@@ -57,6 +59,8 @@ class Operates(NamesKnown):
             UnknownNameError: There is no such deployment.
             InvalidDeploymentError: Its weights are not such that may be COLD.
         """
+        from rankcore.residency.defragmentation import propose_defragmentation
+
         model = None if name is None else await self.require(name)
         if model is not None and self._cluster.deployments[model].entry.residency is None:
             raise InvalidDeploymentError(f"{model} has no residency: its replicas have their weights for life")

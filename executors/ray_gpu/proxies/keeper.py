@@ -6,7 +6,7 @@ port only once it is gone: it is ended with SIGKILL, and seen to its end, before
 
 import asyncio
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 from ray._common.constants import HEAD_NODE_RESOURCE_NAME
@@ -17,10 +17,12 @@ from executors.ray_gpu import names
 from executors.ray_gpu.metrics.counts import LIFETIME_MS, Latency
 from executors.ray_gpu.os_processes import started_at
 from executors.ray_gpu.proxies.info import ProxyInfo
-from executors.ray_gpu.proxies.options import ProxyOptions
 from executors.ray_gpu.proxies.probing import ProxySilentError, until_silent, while_it_answers
 from executors.ray_gpu.reaping import Reaper, locate
 from executors.ray_gpu.world import World, live_nodes
+
+if TYPE_CHECKING:
+    from executors.ray_gpu.proxies.options import ProxyOptions
 
 LOG = logging.getLogger(__name__)
 
@@ -58,7 +60,7 @@ class ProxyKeeper:
         self._replacing = asyncio.Lock()
 
     @property
-    def options(self) -> ProxyOptions | None:
+    def options(self) -> "ProxyOptions | None":
         """What was asked for; None: no proxies."""
         return self._options
 
@@ -67,7 +69,7 @@ class ProxyKeeper:
         """The proxies that there should be."""
         return tuple(self._infos[node_id] for node_id in sorted(self._infos))
 
-    async def keep(self, options: ProxyOptions) -> None:
+    async def keep(self, options: "ProxyOptions") -> None:
         """Have proxies like this from now on; others are ended first, in order."""
         async with self._changing:
             if options == self._options:
