@@ -83,7 +83,8 @@ class CallsUnderWay:
         calls: Those that replicas run.
         silent: Replicas that have not answered.
         waiting: Those that wait.
-        silent_callers: How many processes in which calls wait have not answered.
+        silent_callers: How many processes have not answered in which calls may wait: they have said so last, or have just
+            begun to call.
     """
 
     calls: tuple[CallUnderWay, ...]
@@ -139,12 +140,12 @@ def cancel_waiting(name: str, *, reason: str = CANCELLED, namespace: str | None 
     Raises:
         NotRunningError: There is no controller.
         UnknownNameError: Nothing has the name.
-        NoAnswerError: Not all processes in which calls wait have answered; calls of the others have ended.
+        NoAnswerError: Not all processes in which calls may wait have answered; calls of the others have ended.
     """
     found = running_status(namespace).only(name)
     ended = _inquire(found, tuple(found.deployments), because=reason)
     if ended["silent"]:
-        raise NoAnswerError(f"{ended['silent']} processes in which calls wait for {name} have not answered: try again")
+        raise NoAnswerError(f"{ended['silent']} processes in which calls may wait for {name} have not answered: try again")
     return tuple(each["request_id"] for each in ended["calls"])
 
 
