@@ -97,6 +97,21 @@ def test_whoever_has_another_number_of_gpus_to_choose_from_is_tried_again():
     assert placed(cluster, "m#0") == ("n1", (0, 1, 2), (60, 60, 60))
 
 
+def test_who_waits_with_uneven_parts_is_tried_where_the_fullest_fits_and_nowhere_else():
+    """Of 100 the fullest of two takes 70, and of three 60: no two GPUs of 50 do for it, nor one of 100."""
+    cluster = Cluster((80, 80), (100,), (65, 50, 50)).deploy(model("m", 100, shard_bytes=((3, 60), (4, 30))))
+    assert cluster.where("m#0")[1] == "waiting", "no node has three of 60"
+    cluster.deploy(model("a", 110, gpus=2, dedicated=True), model("b", 66, gpus=1, dedicated=True)).settle()
+    cluster.deploy(model("k", 100, shard_bytes=((2, 70), (3, 60))))
+    assert cluster.where("k#3")[1] == "waiting", "55 are held of each 80"
+    cluster.evict(model="b").settle()
+    assert cluster.where("k#3")[1] == "waiting", "one of 100 is free, and one is no number of GPUs for it"
+    cluster.evict(model="a").settle()
+    assert placed(cluster, "k#3") == ("n1", (0, 1), (70, 70))
+    cluster.join("n4", 60, 60, 60)
+    assert placed(cluster, "m#0") == ("n4", (0, 1, 2), (60, 60, 60))
+
+
 def test_gpus_that_differ_by_a_little_are_looked_through_together_and_told_apart():
     cluster = Cluster((80, 80), (79, 79), (78, 78)).deploy(model("m", 80)).settle()
     assert placed(cluster, "m#0") == ("n1", (0,), (80,))

@@ -77,6 +77,12 @@ def test_a_model_that_cannot_be_is_refused_by_field(field, value, allowed):
     assert caught.value.field.startswith(f"ModelSpec.{field}")
 
 
+def test_uneven_parts_are_there_to_choose_from():
+    assert ModelSpec(model="m", weight_bytes=1, shard_bytes=((1, 1), (2, 1))).shard_bytes == ((1, 1), (2, 1))
+    with pytest.raises(InvalidSpecError, match="empty where gpus is given: it is 2"):
+        ModelSpec(model="m", weight_bytes=1, gpus=2, shard_bytes=((2, 1),))
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
