@@ -8,11 +8,11 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[r
 
 from executors.ray_gpu import deploying
 from executors.ray_gpu.errors import DeploymentFailedError
+from rankcore import DeploymentStatus
 
-UPDATES = SimpleNamespace(
-    is_settled=False, status="UPDATING", message="version '2' failed 2 times; back to version '1'", version="1"
-)
-SERVES = SimpleNamespace(is_settled=True, status="HEALTHY", message="", version="1")
+WHY = "version '2' failed 2 times; back to version '1'"
+UPDATES = SimpleNamespace(is_settled=False, status=DeploymentStatus.UPDATING, message=WHY, version="1")
+SERVES = SimpleNamespace(is_settled=True, status=DeploymentStatus.HEALTHY, message="", version="1")
 
 
 @pytest.mark.parametrize(
