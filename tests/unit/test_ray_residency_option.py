@@ -123,3 +123,12 @@ def test_weights_have_the_path_that_they_have_where_they_are_declared(tmp_path, 
     declared = serve.Residency(weights="weights/m.safetensors", weight_bytes=7)
     monkeypatch.chdir("/")
     assert packed(residency=declared).code.weights == str(tmp_path / "weights" / "m.safetensors")
+
+
+def test_what_an_older_release_deploys_is_taken_without_the_fields_that_it_lacks():
+    package = packed(residency=serve.Residency(weights="/m", weight_bytes=7, shard_bytes={2: 4}))
+    state = package.residency.__getstate__()
+    del state["shard_bytes"]
+    found = object.__new__(type(package.residency))
+    found.__setstate__(state)
+    assert found == packed(residency=serve.Residency(weights="/m", weight_bytes=7)).residency
