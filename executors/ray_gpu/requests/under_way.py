@@ -196,14 +196,14 @@ def _inquire(
     because: str | None = None,
 ) -> dict[str, Any]:
     """See `Watches.inquire`; nothing waits, as far as is known, where the controller is of an older release."""
-    try:
-        answer: dict[str, Any] = ask(
-            connection.running(found.namespace), "inquire_waiting", deployments, process, request, because
-        )
-    except VersionMismatchError:
+    controller = connection.running(found.namespace)
+    if not connection.has(controller, "inquire_waiting"):
         if because is not None:
-            raise
+            raise VersionMismatchError(
+                "the controller is from before calls that wait could be ended: shutdown(), and deploy again, to have it"
+            )
         return {"calls": [], "silent": 0}
+    answer: dict[str, Any] = ask(controller, "inquire_waiting", deployments, process, request, because)
     return answer
 
 
