@@ -16,7 +16,8 @@ import torch
 from safetensors.torch import save_file
 
 from bench.measure import print_table, save
-from executors.torch_weights import Cuda, Device, Moved, ResidentWeights, StandIn, WarmStore
+from executors.torch_weights import Agreement, Cuda, Device, LocalAgreement, Moved, ResidentWeights, StandIn, WarmStore
+from executors.torch_weights.files import OpenWeights
 
 BYTES, QUICK_BYTES = 2**30, 2**28
 REPEATS, QUICK_REPEATS = 9, 3
@@ -30,7 +31,22 @@ SHARED = "write to new shared memory"
 WARM_HOT, HOT_WARM, COLD_WARM = "WARM -> HOT", "HOT -> WARM", "COLD -> WARM"
 CACHED, EVICTED = "COLD -> HOT, file cached", "COLD -> HOT, file evicted"
 ONCE = ", once there is memory"
-MOVES = (CACHED, CACHED + ONCE, EVICTED, EVICTED + ONCE, HOT_WARM, WARM_HOT, WARM_HOT + ONCE, COLD_WARM)
+DIGESTS = ", all bytes digested"
+DISK_BYTES_PER_S = 10**9
+DISK = "COLD -> HOT, disk of 1 GB/s"
+MOVES = (
+    CACHED,
+    CACHED + DIGESTS,
+    DISK,
+    DISK + DIGESTS,
+    CACHED + ONCE,
+    EVICTED,
+    EVICTED + ONCE,
+    HOT_WARM,
+    WARM_HOT,
+    WARM_HOT + ONCE,
+    COLD_WARM,
+)
 
 
 @attrs.define
@@ -101,6 +117,21 @@ class Bench:
         evict(self.path)
         await self._move(EVICTED, weights.from_cache)
         await weights.aclose()
+        await self._digested()
+
+    async def _digested(self) -> None:
+        """What it costs that all who serve a version agree on every byte."""
+        for disk, source in ((CACHED, contextlib.nullcontext()), (DISK, paced(DISK_BYTES_PER_S))):
+            in_memory(self.path)
+            with source:
+                if disk is DISK:
+                    await self._load(disk, None)
+                await self._load(disk + DIGESTS, LocalAgreement())
+
+    async def _load(self, row: str, agreed: Agreement | None) -> None:
+        weights = ResidentWeights(self.path, [self.device], self.store, agreed=agreed)
+        await self._move(row, weights.from_cache)
+        await weights.aclose()
 
     async def _move(self, row: str, move: Callable[[], Awaitable[Moved]]) -> None:
         with self.timed(row):
@@ -109,6 +140,26 @@ class Bench:
             took = self.found[row][-1]
             part = (moved.seconds - moved.memory_s) / moved.seconds
             self.found.setdefault(row + ONCE, []).append(Took(took.wall_s * part, took.processor_s * part))
+
+
+@contextlib.contextmanager
+def paced(bytes_per_s: int) -> Iterator[None]:
+    """Files come as from a disk that is this fast, however many threads read: whoever reads waits until its bytes are due."""
+    read_into, due_at, one_at_a_time = OpenWeights.read_into, [0.0], threading.Lock()
+
+    def read_in_its_time(reader: OpenWeights, file: int, offset: int, parts: list[memoryview]) -> None:
+        nbytes = sum(part.nbytes for part in parts)
+        with one_at_a_time:
+            due_at[0] = max(due_at[0], time.perf_counter()) + nbytes / bytes_per_s
+            wait_s = due_at[0] - time.perf_counter()
+        read_into(reader, file, offset, parts)
+        time.sleep(max(0.0, wait_s))
+
+    OpenWeights.read_into = read_in_its_time  # type: ignore[assignment, method-assign]
+    try:
+        yield
+    finally:
+        OpenWeights.read_into = read_into  # type: ignore[method-assign]
 
 
 def make_file(path: Path, nbytes: int) -> int:
@@ -232,6 +283,10 @@ def report(bench: Bench, extra: dict[str, int]) -> None:
         rows.append([row, *cells, f"{extra[row] / 2**20:.0f} MiB" if row in extra else "-"])
     print_table(["", "median", "", "of HERE", "(cpu)", "of NEW", "(cpu)", "beyond one copy"], rows)
     print(f"HERE: {HERE}; NEW: {NEW}; (cpu): by time of the processor instead of the clock")
+    for disk in (CACHED, DISK):
+        pairs = zip(bench.found[disk + DIGESTS], bench.found[disk], strict=True)
+        more = statistics.median(digested.wall_s / plain.wall_s - 1.0 for digested, plain in pairs)
+        print(f"{disk}: {more:+.0%} time for digests (wanted: 10 % at most)")
     print(f"wanted: WARM -> HOT at {WANTED_RATIO:.0%} of a copy; load of the machine: {os.getloadavg()[0]:.1f}")
     content = {
         "nbytes": bench.nbytes,

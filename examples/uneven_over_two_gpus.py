@@ -8,7 +8,8 @@ and moving them is the module's own part: before it uses a parameter it moves wh
 (`on`), since a layer, too, may be cut in two. Nothing else of the module knows of devices. With two GPUs it runs on them,
 else on two stand-ins with a budget of bytes.
 
-On Ray such a class is deployed with `Residency(weights=..., gpus=2)`: its module has parameters on both GPUs then.
+On Ray such a class is deployed with `Residency(weights=...)`: it goes on as few GPUs as hold its fullest part, and its module
+has parameters on each of them.
 """
 
 import asyncio

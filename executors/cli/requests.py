@@ -41,7 +41,7 @@ def lines_of(found: "CallsUnderWay") -> Iterator[str]:
         stands = f"waits for {wait.deployment}  {wait.status}, place {wait.position}"
         yield f"{wait.age_s:8.1f} s  {stands}  {wait.method}{named}  {wait.id}"
     if found.silent_callers:
-        yield f"did not answer: {found.silent_callers} processes in which calls wait"
+        yield f"did not answer: {found.silent_callers} process{'es' * (found.silent_callers > 1)} in which calls may wait"
     if found.silent:
         yield f"did not answer: {', '.join(found.silent)}"
 

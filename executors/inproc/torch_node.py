@@ -11,6 +11,7 @@ from torch import nn
 
 from executors.inproc.node import NotThereError
 from executors.torch_weights import Device, Level, LocalAgreement, ResidentWeights, WarmStore, declared_in, look_at
+from executors.torch_weights.layout import fullest_parts
 from rankcore import DeploymentSpec
 from rankcore.cluster import EntrySpec
 from rankcore.cluster.events import NodeJoined
@@ -56,6 +57,9 @@ class TorchModel:
             for kind in (EntrySpec, ResidencySpec)
         )
         ranks = DeploymentSpec(name=deployment, target_replicas=replicas, version=f"{version}{files.declared()}", **options)
+        if of_weights.get("gpus") is None:
+            shards = fullest_parts(files.tensors, of_weights.get("working_bytes", 0))
+            of_weights = {"shard_bytes": shards, **of_weights}
         residency = ResidencySpec(weight_bytes=taken, weights=str(self.path), **of_weights)
         return EntrySpec(ranks=ranks, residency=residency, **of_entry)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 
 from executors.ray_gpu import detached, names
 from executors.ray_gpu.cluster_address import forget_address, found_address, leave_address
@@ -169,6 +169,24 @@ def running(namespace: str | None, timeout_s: float = ANSWER_S) -> Any:
     """
     connect(start=False)
     return find_controller(namespace or default_namespace(), timeout_s)
+
+
+def has(controller: Any, method: str) -> bool:
+    """Whether a controller that runs has a method that came later than others.
+
+    Ray takes the methods of a controller from the code that is installed here, whatever code the controller runs. One that
+    began before that was installed, and is called by a method that it lacks, ends with an error of Ray's own, and so does each
+    that Ray starts in its place: so it is asked. What is sent is no function of a module, which it would look up in its own.
+    """
+    if not hasattr(controller, "__ray_call__"):
+        return hasattr(controller, method)
+    answer = controller.__ray_call__.remote(lambda self: hasattr(self, method))
+    try:
+        return bool(ray.get(answer, timeout=ANSWER_S))
+    except GetTimeoutError:
+        raise NoAnswerError(_no_answer("hasattr", ANSWER_S, ANSWER_S)) from None
+    except RayError as error:
+        raise NotRunningError(f"the controller is gone: {error}") from None
 
 
 def ask(controller: Any, method: str, *args: object, timeout_s: float = ANSWER_S) -> Any:

@@ -417,7 +417,8 @@ def _wait_healthy(controller: Any, name: str, version: str | None, deadline: flo
     if info.status is not DeploymentStatus.HEALTHY:
         raise DeploymentFailedError(f"{name} is {info.status}: {info.message}")
     if version is not None and info.version != version:
-        raise DeploymentFailedError(f"{name} was rolled back to version {info.version}: {info.message}")
+        why = info.message or said or "`rankcore explain` says why"  # what is HEALTHY again has nothing to say
+        raise DeploymentFailedError(f"{name} was rolled back to version {info.version}: {why}")
     return info
 
 

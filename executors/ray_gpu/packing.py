@@ -68,6 +68,9 @@ class Origin:
         return {"import_path": self.import_path, **{key: each for key, each in others.items() if each}}
 
 
+across_releases(ResidencySpec)  # the core knows of no pickles, and who deploys may be of an older release
+
+
 @across_releases
 @attrs.frozen
 class Package:

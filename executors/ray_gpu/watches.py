@@ -52,6 +52,7 @@ class _Process:
         number: Of its newest question.
         seen: What it knows of the deployments that it calls, by the names that it has of them.
         ids: What those were called by then.
+        begun_at: Since when it has called each of them.
         to_look_at: Those of which something may be new.
         changed: Set when there is one, or another question.
         pending: How many of its questions are not answered.
@@ -64,6 +65,7 @@ class _Process:
         self.number = 0
         self.seen: dict[str, Seen] = {}
         self.ids: dict[str, str] = {}
+        self.begun_at: dict[str, float] = {}
         self.to_look_at: set[str] = set()
         self.changed = asyncio.Event()
         self.pending = 0
@@ -154,16 +156,17 @@ class Watches:
             because: The calls end, and their callers are told this; None: nothing happens to them.
 
         Returns:
-            `calls`: what `Router.asked` says of each, its `deployment` and its `process`; `silent`: how many of the processes
-            in which calls wait, as they have said lately, have not answered.
+            `calls`: what `Router.asked` says of each, its `deployment` and its `process`; `silent`: how many processes have not
+            answered of which the last that was heard is that calls wait there, or which have only just begun to call.
         """
         number, inquiring = next(self._numbers), _Inquiring()
-        asked = [
+        callers = [
             (each, name)
             for deployment in deployments
             for each, name in self._callers.get(self._id_of(deployment), ())
-            if (each.pending or each.ended_at > self._now() - DEAD_S) and process in (None, each.process)
+            if process in (None, each.process)
         ]
+        asked = [each for each in callers if each[0].pending or each[0].ended_at > self._now() - DEAD_S]
         for each, name in asked:
             inquiring.missing.add((each.process, name))
             each.inquiries[name].append(WaitingInquiry(number, request, because))
@@ -179,9 +182,19 @@ class Watches:
                 for each, _ in asked:  # who has not been asked yet is not to end calls later
                     for name, inquiries in tuple(each.inquiries.items()):
                         each.inquiries[name] = [inquiry for inquiry in inquiries if inquiry.number != number]
-        at = self._now()
-        silent = {who for who, name in inquiring.missing if self._waits(who, name, at)}
+        silent = {
+            each.process
+            for each, name in callers
+            if ((each, name) not in asked or (each.process, name) in inquiring.missing) and self._may_wait(each, name)
+        }
         return {"calls": inquiring.calls, "silent": len(silent)}
+
+    def _may_wait(self, process: _Process, name: str) -> bool:
+        """Whether calls may wait in a process that says nothing: as it has said last, or it has had no time to say."""
+        reporter = self._demands.reporters.get(process.process)
+        if reporter is not None and name in reporter.waiting:
+            return True
+        return process.begun_at.get(name, -NEVER) > self._now() - COUNTS_S
 
     def told(self, number: int, process: str, name: str, calls: list[dict[str, Any]]) -> None:
         """A process says what waits there; nobody may want to know it any more."""
@@ -212,6 +225,7 @@ class Watches:
         for name, seen in question.seen.items():
             if name not in process.seen:
                 process.ids[name] = self._id_of(name)
+                process.begun_at[name] = self._now()
                 self._callers[process.ids[name]].add((process, name))
             process.seen[name] = seen
             process.touch(name)
@@ -244,6 +258,7 @@ class Watches:
         if process.seen.pop(name, None) is not None:
             process.to_look_at.discard(name)
             deployment = process.ids.pop(name)
+            del process.begun_at[name]
             self._callers[deployment].discard((process, name))
             if not self._callers[deployment]:
                 del self._callers[deployment]

@@ -167,7 +167,7 @@ class MoreThanPlanned(OutOfDeviceMemory):
             return f"{told}: deploy them without weight_bytes, or with as many as they take"
         return (
             f"{told}: tensors are not cut, and the fullest of {self.devices} GPUs has more than an equal part. Deploy them "
-            f"with Residency(gpus={self.devices}) and without weight_bytes, so that what the fullest takes is planned on each"
+            f"without weight_bytes, or say in Residency(shard_bytes=...) what the fullest of so many GPUs takes"
         )
 
 

@@ -17,6 +17,8 @@ from executors.torch_weights.files import TensorSpec
 
 ALIGNMENT = 256
 """Bytes. What cudaMalloc promises at least, so that a tensor within a block is as well placed as one of its own."""
+PARTS_MAX = 16
+"""Up to so many devices a planner is told what the fullest takes."""
 
 
 @attrs.frozen
@@ -96,6 +98,23 @@ def split(tensors: Sequence[TensorSpec], parts: int) -> list[list[TensorSpec]]:
     ends = _ends(sizes, low)
     ends += [len(ordered)] * (parts - len(ends))
     return [ordered[begin:end] for begin, end in pairwise([0, *ends])]
+
+
+def fullest_parts(tensors: Sequence[TensorSpec], beside_bytes: int = 0) -> tuple[tuple[int, int], ...]:
+    """What the fullest of so many devices takes, by their number, the fewest first; `ModelSpec.shard_bytes` of a planner.
+
+    Left out are numbers of devices on which it takes no less than on fewer.
+
+    Args:
+        beside_bytes: What is held beside the weights, in equal parts.
+    """
+    found: list[tuple[int, int]] = []
+    for parts in range(1, PARTS_MAX + 1):
+        fullest = max((block_of(group).nbytes for group in split(tensors, parts)), default=0)
+        taken = fullest - (-beside_bytes // parts)
+        if taken and (not found or taken < found[-1][1]):
+            found.append((parts, taken))
+    return tuple(found)
 
 
 def _ends(sizes: Sequence[int], most: int) -> list[int]:

@@ -3,6 +3,7 @@
 from mutants.mutant import Mutant
 
 DISPLACEMENT = "rankcore/residency/displacement.py"
+FIT = "rankcore/residency/fit.py"
 PLACING = "rankcore/residency/placing.py"
 COPIES = "rankcore/residency/copies.py"
 ROSTER = "rankcore/residency/roster.py"
@@ -33,6 +34,30 @@ RESIDENCY = (
         DISPLACEMENT,
         "        and ledger.asked[victim.model] != need.asked\n",
         "",
+    ),
+    Mutant(
+        "uneven-parts-taken-for-equal",
+        "T3",
+        "where parts are uneven an equal one is planned, and the fullest does not fit",
+        FIT,
+        "            return max(part, shard_bytes)\n",
+        "            return part\n",
+    ),
+    Mutant(
+        "on-a-number-of-gpus-that-is-not-listed",
+        "T3",
+        "weights that can be split over certain numbers of GPUs are put on another number",
+        FIT,
+        " and is_listed(spec, degree):\n",
+        ":\n",
+    ),
+    Mutant(
+        "a-fullest-part-that-is-forgotten-in-line",
+        "T7",
+        "who waits with uneven parts is shown room in which the fullest does not fit, and not the room in which it does",
+        "rankcore/residency/reach.py",
+        "        if degree > len(capacities) or capacities[degree - 1] < shard_bytes:\n",
+        "        if degree > len(capacities):\n",
     ),
     Mutant(
         "a-tie-ends-the-search",

@@ -61,6 +61,14 @@ TENURES_AND_DEMAND = (
         " if False else",
     ),
     Mutant(
+        "asked-for-again-while-its-end-is-saved",
+        "T10",
+        "what is given up before that is saved is asked for once more, and may be loaded for nobody",
+        TENURES,
+        "    lacking = _needed(residency, planner, model, version, stopping(entry)) -",
+        "    lacking = needed -",
+    ),
+    Mutant(
         "a-load-may-take-for-ever",
         "D7",
         "a load that does not end is not broken off",

@@ -5,7 +5,7 @@ P4   a tenure that is not draining is one worker that is HOT and does not leave,
      worker leaves, or is to be killed: its memory stays its own until its process has ended (amendment 3)
 P5   whoever calls are routed to has a worker that is HOT
 T10  of each version as many workers are wanted HOT as there are replicas that have one or wait for one, fewer only by
-     those that were found HOT or loading where their node is not known yet
+     those that were found HOT or loading where their node is not known yet, and those that wait and are about to be let go
 T11  nothing is known of a node before every worker that was found there has reported or ended
 D7   UNAVAILABLE has an end: who is declined asks for nothing, and of what nobody asks for nothing is tried again
 Q11  UNAVAILABLE only while there is no route and nothing is on its way
@@ -16,13 +16,13 @@ from collections.abc import Iterator
 
 from rankcore.cluster import never
 from rankcore.cluster.availability import FURTHEST
-from rankcore.cluster.commands import CarryOut, ForDeployment, Standing
+from rankcore.cluster.commands import Standing
 from rankcore.cluster.demand import LOOK_EVERY_S
 from rankcore.cluster.records import Cause
 from rankcore.cluster.residency import deployment_of, model_id
 from rankcore.cluster.state import ClusterState, Entry, Residency
-from rankcore.cluster.tenures import to_be_adopted
-from rankcore.commands import KillReplica, StopReplica
+from rankcore.cluster.tenures import stopping, to_be_adopted
+from rankcore.commands import KillReplica
 from rankcore.kernel import Violation
 from rankcore.residency.invariants import check as check_planner
 from rankcore.residency.levels import Phase
@@ -57,7 +57,7 @@ def _demand(entry: Entry) -> Iterator[Violation]:
 
 def _tenures(state: ClusterState, entry: Entry, residency: Residency) -> Iterator[Violation]:
     planner, found = state.weights.planner, state.weights.found
-    stopping = {replica_id for each in entry.outbox.held for replica_id in _stopped(each.command)}
+    let_go = stopping(entry)
     if len(set(residency.tenures.values())) != len(residency.tenures):
         yield Violation("P4", f"two replicas of {entry.spec.deployment} have one worker")
     for replica_id, worker_id in sorted(residency.tenures.items()):
@@ -67,18 +67,13 @@ def _tenures(state: ClusterState, entry: Entry, residency: Residency) -> Iterato
         elif record is None:
             if worker_id not in found:
                 yield Violation("P4", f"{replica_id} is {worker_id}, which nobody knows")
-        elif (record.phase is Phase.SERVING) is (replica.state is DRAINING) and replica_id not in stopping:
+        elif (record.phase is Phase.SERVING) is (replica.state is DRAINING) and replica_id not in let_go:
             is_adopted = record.phase is Phase.LEAVING and _was_adopted(replica.state)
             if not is_adopted and type(replica.pending) is not KillReplica:
                 yield Violation("P4", f"{replica_id} is {replica.state}, and {worker_id} is {record.phase.value}")
     for replica_id, replica in sorted(entry.ranks.replicas.items()):
         if replica.routed and replica_id not in residency.tenures:
             yield Violation("P5", f"calls are routed to {replica_id}, which has no worker")
-
-
-def _stopped(command: ForDeployment) -> Iterator[str]:
-    if isinstance(command, CarryOut) and isinstance(command.command, StopReplica | KillReplica):
-        yield command.command.replica_id
 
 
 def _was_adopted(state: str) -> bool:
@@ -95,12 +90,14 @@ def _balance(state: ClusterState, entry: Entry, residency: Residency) -> Iterato
         yield Violation("T10", f"{unlisted} have workers, and nobody wants them")
     if state.weights.unknown_until is not None:
         return
+    let_go = stopping(entry)
     for version in sorted(versions):
         model = model_id(entry.spec.deployment, version)
         serving = [each for each in residency.tenures.values() if each in planner.replicas and each.rpartition("#")[0] == model]
         held = sum(planner.replicas[each].phase is Phase.SERVING for each in serving)
         claimed = sum(each.version == version for each in residency.claims)
         expected, wanted = to_be_adopted(state.weights, residency, model), planner.target(model)
+        expected += sum(each.version == version and each.replica_id in let_go for each in residency.claims)
         if not held + claimed - expected <= wanted <= held + claimed:
             yield Violation("T10", f"{wanted} workers of {model} are wanted, for {held} replicas and {claimed} claims")
         if claimed and len(planner.hot_replicas(model)) > held:

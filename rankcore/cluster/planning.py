@@ -46,6 +46,7 @@ WEIGHTS = {
     ResidencyNoteKind.CANT_ACCOMMODATE: "left waiting",
 }
 """What would happen to a worker, by the note that says so."""
+UNMEASURED = "once memory of GPUs has been measured, with the first deployment whose weights may be COLD"
 
 
 @attrs.frozen
@@ -70,7 +71,7 @@ class PlannedWeights:
     """What a request would bring for the weights of one worker.
 
     Attributes:
-        what: One of `WEIGHTS`.
+        what: One of `WEIGHTS`, or "placed" as long as no memory of GPUs is known.
         node_id: Where; None: nowhere.
         reasons: Where it would be left waiting: why, node by node.
     """
@@ -103,7 +104,10 @@ def plan_cluster(state: ClusterState, event: Request) -> ClusterPlan:
         before, entry = state.deployments.get(deployment), after.deployments.get(deployment)
         if before is None or entry is None or entry.outbox.record.number != before.outbox.record.number:
             changes.append(_change(deployment, before, entry, event))
-    weights = [_weights(note.deployment, note.of) for note in notes if note.deployment and isinstance(note.of, ResidencyNote)]
+    measured = any(node.gpus for node in state.weights.planner.nodes.values())
+    weights = [
+        _weights(note.deployment, note.of, measured) for note in notes if note.deployment and isinstance(note.of, ResidencyNote)
+    ]
     return ClusterPlan(tuple(changes), tuple(each for each in weights if each is not None))
 
 
@@ -155,9 +159,11 @@ def _leavers(before: Entry, entry: Entry) -> tuple[str, ...]:
     return tuple(sorted(each for each in gone if was[each].state is not DRAINING))
 
 
-def _weights(deployment: DeploymentId, note: ResidencyNote) -> PlannedWeights | None:
+def _weights(deployment: DeploymentId, note: ResidencyNote, measured: bool) -> PlannedWeights | None:
     what = WEIGHTS.get(note.kind)
     if what is None or note.replica_id is None:
         return None
+    if note.cant is not None and not measured:
+        return PlannedWeights(deployment, note.replica_id, "placed", None, UNMEASURED)
     reasons = () if note.cant is None else tuple((each.node_id, each.because) for each in note.cant.reasons)
     return PlannedWeights(deployment, note.replica_id, what, note.node_id, note.because, reasons)

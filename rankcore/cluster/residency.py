@@ -11,10 +11,11 @@ import attrs
 
 from rankcore import checks
 from rankcore.cluster.names import DeploymentId
+from rankcore.codec_plans import since
 from rankcore.errors import FieldError, InvalidSpecError
 from rankcore.frozen import FrozenDict
 from rankcore.residency.levels import Level
-from rankcore.residency.spec import BYTES_MAX, GPUS_MAX, PRIORITY_MAX, ModelSpec, frozen_labels
+from rankcore.residency.spec import BYTES_MAX, GPUS_MAX, PRIORITY_MAX, ModelSpec, check_shards, frozen_labels
 
 WorkerId: TypeAlias = str
 """`application/deployment@version#epoch.number`."""
@@ -23,6 +24,10 @@ NO_LABELS: Mapping[str, str] = FrozenDict()
 
 def _labels(value: object) -> object:
     return frozen_labels(InvalidSpecError, "ResidencySpec.node_labels", value)
+
+
+def _shards(value: object) -> object:
+    return tuple(sorted(value.items())) if isinstance(value, Mapping) else value
 
 
 @attrs.frozen(kw_only=True)
@@ -45,6 +50,8 @@ class ResidencySpec:
         failed_for_s: For how long after that, or after its loads have failed for good, nothing is tried for those who call.
         idle_to_warm_s: A replica that was not used for so long leaves the GPUs; None: never.
         idle_to_cold_s: A copy in CPU memory that was not used for so long is dropped; None: never.
+        shard_bytes: Where parts are uneven: what the fullest GPU takes, `working_bytes` included, by the number of GPUs.
+            It is on the least of these numbers that fits, and on no other. Empty: on any, in equal parts.
 
     Raises:
         InvalidSpecError: Names the field, what was found and what is allowed.
@@ -65,6 +72,7 @@ class ResidencySpec:
     failed_for_s: float = 30.0
     idle_to_warm_s: float | None = None
     idle_to_cold_s: float | None = None
+    shard_bytes: tuple[tuple[int, int], ...] = attrs.field(default=(), converter=_shards, metadata=since(5, 5))
 
     def __attrs_post_init__(self) -> None:
         checks.count(InvalidSpecError, "ResidencySpec.weight_bytes", self.weight_bytes, 1, BYTES_MAX)
@@ -83,6 +91,7 @@ class ResidencySpec:
         for name in ("idle_to_warm_s", "idle_to_cold_s"):
             if getattr(self, name) is not None:
                 checks.seconds(InvalidSpecError, f"ResidencySpec.{name}", getattr(self, name), above=0.0)
+        check_shards("ResidencySpec", self.shard_bytes, self.gpus)
 
 
 def model_id(deployment: DeploymentId, version: str) -> str:
@@ -115,6 +124,7 @@ def model_of(spec: ResidencySpec, deployment: DeploymentId, version: str, *, ded
         keeps_copy=spec.keep == Level.WARM,
         idle_to_warm_s=spec.idle_to_warm_s,
         idle_to_cold_s=spec.idle_to_cold_s,
+        shard_bytes=spec.shard_bytes,
     )
 
 

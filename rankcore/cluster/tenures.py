@@ -28,7 +28,9 @@ When. Sideways goes what has *left the outbox*: nobody is displaced for a wish t
 
 The balance (T10). Of each version as many workers are wanted HOT as there are claims and tenures on workers that serve. It is
 brought about in one place, `_balance`, once the ranks have said all that they have to say: more are wanted, or the surplus is
-let go: first who has no place, then who makes room, who loads, who is HOT without a tenure. Memory that becomes free
+let go: first who has no place, then who makes room, who loads, who is HOT without a tenure. A claim whose `StopReplica` is
+still in the outbox is let go by nobody, and asked for again by nobody either: a deletion, or an eviction, has the planner give
+up its worker before the record is saved. Memory that becomes free
 waits for that too (`ClusterDraft.vacated`): of a replica that is replaced, its successor inherits the place before
 anybody else is tried there, exactly where its slot is kept (amendment 28): then, and only then, there is a claim.
 
@@ -42,7 +44,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from rankcore.cluster.commands import GiveTenure
+from rankcore.cluster.commands import CarryOut, GiveTenure
 from rankcore.cluster.draft import ClusterDraft, Vacancy
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.notes import ClusterNoteKind
@@ -200,15 +202,24 @@ def _heir(draft: ClusterDraft, vacancy: Vacancy, promised: dict[str, int]) -> Mo
         model = model_id(vacancy.deployment, version)
         leaver = planner.replicas.get(vacancy.news.replica_id)
         leaves = leaver is not None and leaver.model == model and leaver.phase is Phase.SERVING
-        if _needed(entry.residency, planner, model, version) > planner.target(model) - leaves + promised.get(model, 0):
+        needed = _needed(entry.residency, planner, model, version, stopping(entry))
+        if needed > planner.target(model) - leaves + promised.get(model, 0):
             return spec_of(draft, entry, version)
     return None
 
 
-def _needed(residency: Residency, planner: ResidencyState, model: str, version: str) -> int:
+def stopping(entry: Entry) -> frozenset[ReplicaId]:
+    """Replicas that are let go once the record that waits in front of that is saved."""
+    held = (each.command.command for each in entry.outbox.held if isinstance(each.command, CarryOut))
+    return frozenset(each.replica_id for each in held if isinstance(each, StopReplica | KillReplica))
+
+
+def _needed(
+    residency: Residency, planner: ResidencyState, model: str, version: str, but_for: frozenset[ReplicaId] = frozenset()
+) -> int:
     workers = residency.tenures.values()
     held = sum(each.rpartition("#")[0] == model and is_serving(planner, each) for each in workers)
-    return held + sum(each.version == version for each in residency.claims)
+    return held + sum(each.version == version and each.replica_id not in but_for for each in residency.claims)
 
 
 def _balance(draft: ClusterDraft, deployment: DeploymentId) -> None:
@@ -281,9 +292,9 @@ def _give_tenures(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, v
 def _balance_version(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, residency: Residency, version: str) -> None:
     planner, model = draft.weights.planner, model_id(deployment, version)
     needed, wanted = _needed(residency, planner, model, version), planner.target(model)
-    expected = to_be_adopted(draft.weights, residency, model)
-    if needed - expected > wanted:
-        asked = Wanted(spec=spec_of(draft, entry, version), replicas=needed - expected)
+    lacking = _needed(residency, planner, model, version, stopping(entry)) - to_be_adopted(draft.weights, residency, model)
+    if lacking > wanted:
+        asked = Wanted(spec=spec_of(draft, entry, version), replicas=lacking)
         draft.worklist.add(PLANNER, DeployRequested(wanted=(asked,), at=draft.clock))
     elif needed < wanted:
         for worker_id in surplus(planner, residency, model)[: wanted - needed]:

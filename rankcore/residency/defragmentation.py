@@ -103,9 +103,9 @@ def _candidates(ledger: Ledger, need: Need) -> Iterator[tuple[int, NodeId, int, 
     for shape in need.shapes:
         for node_id in ledger.room.shapes[shape]:
             node = ledger.nodes[node_id]
-            degree = degree_on(node, need.spec.gpus, need.total_bytes)
+            degree = degree_on(node, need.spec, need.total_bytes)
             if degree is not None and node_id not in need.excluded:
-                each_bytes = share(need.total_bytes, degree)
+                each_bytes = share(need.spec, need.total_bytes, degree)
                 lack = sum(sorted(shortfalls(node, each_bytes).values())[:degree])
                 yield lack, node_id, each_bytes, degree
 

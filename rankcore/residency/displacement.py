@@ -171,10 +171,10 @@ def cheapest_displacement(ledger: Ledger, need: Need, among: Iterable[NodeId] | 
         if node_id in need.excluded:
             continue
         node = ledger.nodes[node_id]
-        degree = degree_on(node, need.spec.gpus, need.total_bytes)
+        degree = degree_on(node, need.spec, need.total_bytes)
         if degree is None:
             continue
-        each_bytes = share(need.total_bytes, degree)
+        each_bytes = share(need.spec, need.total_bytes, degree)
         short = shortfalls(node, each_bytes)
         lack = sum(sorted(short.values())[:degree])
         victims = victims_on(node_id, ledger, need)
@@ -202,9 +202,9 @@ def _bounds(ledger: Ledger, need: Need) -> Iterator[tuple[int, NodeId]]:
     steady: list[Iterator[tuple[int, NodeId]]] = []
     fading: list[Iterator[tuple[int, NodeId]]] = []
     for shape in need.shapes:
-        for degree in degrees_of(shape, need.spec.gpus, need.total_bytes):
+        for degree in degrees_of(shape, need.spec, need.total_bytes):
             shelf = ledger.shelf(shape, degree)
-            total = degree * share(need.total_bytes, degree)
+            total = degree * share(need.spec, need.total_bytes, degree)
             whole.append(_offset(iter(shelf.cheap), total))
             steady.append(_offset(iter(shelf.ripe), total))
             fading.append(_offset(iter(shelf.fresh), total - faded - ROUNDING_BYTES))

@@ -36,8 +36,8 @@ def why_never(planner: ResidencyState, spec: ModelSpec, total_bytes: int, expect
     """
     shapes = planner.index.room.shapes
     for shape in shapes:
-        if has_labels(dict(labels_of(shape)), spec) and degrees_of(shape, spec.gpus, total_bytes):
-            if any(degree_on(planner.nodes[each], spec.gpus, total_bytes) is not None for each in shapes[shape]):
+        if has_labels(dict(labels_of(shape)), spec) and degrees_of(shape, spec, total_bytes):
+            if any(degree_on(planner.nodes[each], spec, total_bytes) is not None for each in shapes[shape]):
                 return ""
     if any(why_not(_empty(each), spec, total_bytes) is None for each in expected):
         return ""
@@ -55,10 +55,12 @@ def why_not(node: ResidencyNode, spec: ModelSpec, total_bytes: int) -> str | Non
     missing = sorted(f"{key}={value}" for key, value in spec.node_labels.items() if node.labels.get(key) != value)
     if missing:
         return f"it is not labelled {', '.join(missing)}"
-    if degree_on(node, spec.gpus, total_bytes) is not None:
+    if degree_on(node, spec, total_bytes) is not None:
         return None
     largest = max([gpu.real_bytes for gpu in node.gpus], default=0)
     over = "" if spec.gpus is None else f" over {_gpus(spec.gpus)}"
+    parts = ", ".join(f"{in_words(size)} on each of {_gpus(degree)}" for degree, size in spec.shard_bytes if degree > 1)
+    over += f" (or {parts})" if parts else ""
     return f"{in_words(total_bytes)}{over} do not fit: it has {_gpus(len(node.gpus))} of at most {in_words(largest)}"
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from rankcore.residency.spec import ModelSpec
 from rankcore.residency.state import ResidencyNode
 from rankcore.values import NodeId
 
@@ -20,29 +21,39 @@ class Place(NamedTuple):
     each_bytes: int
 
 
-def fewest_gpus(capacities: Sequence[int], total_bytes: int) -> int | None:
+def fewest_gpus(capacities: Sequence[int], spec: ModelSpec, total_bytes: int) -> int | None:
     """On how many of GPUs, the largest first, a replica has to be at least.
 
     Returns:
         None: it is too large for all of them together, whatever is free.
     """
     for degree, capacity in enumerate(capacities, 1):
-        if capacity >= share(total_bytes, degree):
+        if capacity >= share(spec, total_bytes, degree) and is_listed(spec, degree):
             return degree
     return None
 
 
-def degree_on(node: ResidencyNode, gpus: int | None, total_bytes: int) -> int | None:
+def degree_on(node: ResidencyNode, spec: ModelSpec, total_bytes: int) -> int | None:
     """On how many GPUs of a node a replica is to be; None: it is too large for it."""
+    gpus = spec.gpus
     if gpus is not None:
-        each_bytes = share(total_bytes, gpus)
+        each_bytes = share(spec, total_bytes, gpus)
         return gpus if sum([gpu.capacity_bytes - gpu.excess_bytes >= each_bytes for gpu in node.gpus]) >= gpus else None
-    return fewest_gpus(sorted([gpu.real_bytes for gpu in node.gpus], reverse=True), total_bytes)
+    return fewest_gpus(sorted([gpu.real_bytes for gpu in node.gpus], reverse=True), spec, total_bytes)
 
 
-def share(total_bytes: int, degree: int) -> int:
-    """What a replica needs on each of so many GPUs."""
-    return -(-total_bytes // degree)
+def is_listed(spec: ModelSpec, degree: int) -> bool:
+    """Whether a replica may be on so many GPUs."""
+    return not spec.shard_bytes or any(each == degree for each, _ in spec.shard_bytes)
+
+
+def share(spec: ModelSpec, total_bytes: int, degree: int) -> int:
+    """What a replica needs on each of so many GPUs: an equal part, or what the fullest takes where parts are uneven."""
+    part = -(-total_bytes // degree)
+    for listed, shard_bytes in spec.shard_bytes:
+        if listed == degree:
+            return max(part, shard_bytes)
+    return part
 
 
 def tightest(node: ResidencyNode, degree: int, each_bytes: int) -> tuple[int, tuple[int, ...]] | None:

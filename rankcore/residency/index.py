@@ -36,12 +36,14 @@ class Kind(NamedTuple):
     Attributes:
         gpus: `ModelSpec.gpus`.
         labels: `ModelSpec.node_labels`, in order.
+        shards: `ModelSpec.shard_bytes`.
     """
 
     priority: int
     dedicated: bool
     gpus: int | None
     labels: tuple[tuple[str, str], ...]
+    shards: tuple[tuple[int, int], ...] = ()
 
 
 class Lack(Struct, frozen=True, gc=False):

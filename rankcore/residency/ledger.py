@@ -162,7 +162,7 @@ class Ledger:
             self.roomier[self.node_of(record.replica_id)] = None
         for record in (*self.records(spec.model, Group.SERVING), *self.records(spec.model, Group.WARM)):
             self.roster.time(record.replica_id, due_at(record, old), due_at(record, spec))
-        if (old.weight_bytes, old.working_bytes, old.gpus) != (spec.weight_bytes, spec.working_bytes, spec.gpus):
+        if old.size_of != spec.size_of:
             # What was measured was another thing.
             measured = [each for group in UNPLACED for each in self.records(spec.model, group) if each.size_bytes]
             for record in measured:

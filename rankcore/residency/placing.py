@@ -78,8 +78,8 @@ def best_fit(ledger: Ledger, need: Need, among: Iterable[NodeId] | None = None) 
         return min(candidates)[3] if candidates else None
     best: tuple[int, int, NodeId] | None = None
     for shape in need.shapes:
-        for degree in degrees_of(shape, need.spec.gpus, need.total_bytes):
-            each_bytes = share(need.total_bytes, degree)
+        for degree in degrees_of(shape, need.spec, need.total_bytes):
+            each_bytes = share(need.spec, need.total_bytes, degree)
             for least, total, node_id in ledger.shelf(shape, degree).fits.since((each_bytes,)):
                 key = (total - degree * each_bytes, degree, node_id)
                 if (best is None or key < best) and _will_do(ledger, need, node_id, degree):
@@ -261,8 +261,8 @@ def _back(ledger: Ledger, need: Need, first: Place | None) -> Place | None:
         return None
     node = ledger.nodes[first.node_id]
     degree = len(first.gpus)
-    each_bytes = share(need.total_bytes, degree)
-    if degree_on(node, need.spec.gpus, need.total_bytes) != degree or first.node_id in need.excluded:
+    each_bytes = share(need.spec, need.total_bytes, degree)
+    if degree_on(node, need.spec, need.total_bytes) != degree or first.node_id in need.excluded:
         return None
     if all(node.gpus[gpu].free_bytes >= each_bytes for gpu in first.gpus):
         return Place(first.node_id, first.gpus, each_bytes)
@@ -280,10 +280,10 @@ def _beside_its_copy(ledger: Ledger, need: Need, record: Resident, nodes: list[N
 def _fit_on(ledger: Ledger, need: Need, node_id: NodeId) -> tuple[int, Place] | None:
     node = ledger.nodes[node_id]
     # A number that is given needs no look at capacities: who has so much free can hold it.
-    degree = need.spec.gpus or degree_on(node, None, need.total_bytes)
+    degree = need.spec.gpus or degree_on(node, need.spec, need.total_bytes)
     if degree is None:
         return None
-    each_bytes = share(need.total_bytes, degree)
+    each_bytes = share(need.spec, need.total_bytes, degree)
     found = tightest(node, degree, each_bytes)
     return (found[0], Place(node_id, found[1], each_bytes)) if found is not None else None
 
@@ -291,7 +291,7 @@ def _fit_on(ledger: Ledger, need: Need, node_id: NodeId) -> tuple[int, Place] | 
 def _will_do(ledger: Ledger, need: Need, node_id: NodeId, degree: int) -> bool:
     if node_id in need.excluded:
         return False
-    return degree_on(ledger.nodes[node_id], need.spec.gpus, need.total_bytes) == degree
+    return degree_on(ledger.nodes[node_id], need.spec, need.total_bytes) == degree
 
 
 def _reserve(ledger: Ledger, record: Resident, found: Place, displacement: Displacement | None) -> None:

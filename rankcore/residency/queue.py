@@ -101,7 +101,7 @@ def lack_of(record: Resident, spec: ModelSpec) -> int:
 
 def kind_of(spec: ModelSpec) -> Kind:
     """With whom a model waits for the same."""
-    return Kind(spec.priority, spec.dedicated, spec.gpus, tuple(sorted(spec.node_labels.items())))
+    return Kind(spec.priority, spec.dedicated, spec.gpus, tuple(sorted(spec.node_labels.items())), spec.shard_bytes)
 
 
 def distinct(sizes: Ordered[tuple[int, int]]) -> list[int]:

@@ -1,7 +1,6 @@
 """How much each GPU of a node could hold for a newcomer, and whose needs that meets: who is worth a try (T7)."""
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
 
 from rankcore.residency.displacement import yields_to
 from rankcore.residency.index import Kind
@@ -66,22 +65,26 @@ class Reach:
                 for gpu, held in zip(record.gpus, record.gpu_bytes, strict=True):
                     within[gpu] += held
         most = [0 if gpu.excess_bytes else size for gpu, size in zip(node.gpus, within, strict=True)]
-        return tuple(_spans(node, sorted(most, reverse=True), kind.gpus))
+        return tuple(_spans(node, sorted(most, reverse=True), kind))
 
 
 def _is_within(size: int, spans: Spans) -> bool:
     return any(above < size <= upto for above, upto in spans)
 
 
-def _spans(node: ResidencyNode, within: list[int], gpus: int | None) -> Iterator[tuple[int, int]]:
+def _spans(node: ResidencyNode, within: list[int], kind: Kind) -> Iterator[tuple[int, int]]:
     """The sizes, by the number of GPUs that replicas of them are to be on: as `fit.degree_on` says."""
-    if gpus is not None:
-        if gpus <= len(within) and within[gpus - 1]:
-            yield 0, gpus * within[gpus - 1]
+    if kind.gpus is not None:
+        if kind.gpus <= len(within) and within[kind.gpus - 1]:
+            yield 0, kind.gpus * within[kind.gpus - 1]
         return
-    capacities = sorted([gpu.real_bytes for gpu in node.gpus], reverse=True)
-    limits = [degree * capacity for degree, capacity in enumerate(capacities, 1)]
-    for degree, (below, limit) in enumerate(zip(accumulate(limits, max, initial=0), limits, strict=False), 1):
-        upto = min(limit, degree * within[degree - 1])
+    capacities, below = sorted([gpu.real_bytes for gpu in node.gpus], reverse=True), 0
+    # Of uneven parts the fullest has to fit as well, whatever its share of the size is.
+    for degree, shard_bytes in kind.shards or [(each, 0) for each in range(1, len(capacities) + 1)]:
+        if degree > len(capacities) or capacities[degree - 1] < shard_bytes:
+            continue
+        limit = degree * capacities[degree - 1]
+        upto = min(limit, degree * within[degree - 1]) if within[degree - 1] >= shard_bytes else 0
         if upto > below:
             yield below, upto
+        below = max(below, limit)

@@ -35,7 +35,7 @@ def _closest_first(ledger: Ledger, need: Need) -> Iterator[NodeId]:
     """Each node once: those that are large enough by what is free there, then the too small ones, then the wrong ones."""
     large, small = [], []
     for shape in need.shapes:
-        degrees = degrees_of(shape, need.spec.gpus, need.total_bytes)
+        degrees = degrees_of(shape, need.spec, need.total_bytes)
         if degrees:
             large.append(iter(ledger.shelf(shape, degrees[0]).cheap))
         else:
@@ -55,15 +55,15 @@ def _why(ledger: Ledger, need: Need, node_id: NodeId) -> str:
         return _why_excluded(need, node_id)
     if never is not None:
         return never
-    degree = degree_on(node, need.spec.gpus, need.total_bytes)
+    degree = degree_on(node, need.spec, need.total_bytes)
     assert degree is not None, f"{node_id} could hold it empty"
-    short = shortfalls(node, share(need.total_bytes, degree))
+    short = shortfalls(node, share(need.spec, need.total_bytes, degree))
     if len(short) < degree:
         return OVERFULL
     closest = sorted((lack, gpu) for gpu, lack in short.items())[:degree]
     movable = sum([victim.held.get(gpu, 0) for victim in victims_on(node_id, ledger, need) for _, gpu in closest])
     lack = sum([lack for lack, _ in closest])
-    wanted = f"{degree} x {in_words(share(need.total_bytes, degree))}"
+    wanted = f"{degree} x {in_words(share(need.spec, need.total_bytes, degree))}"
     return f"{wanted}: {in_words(lack)} too little is free, {in_words(movable)} there may be displaced"
 
 
@@ -89,4 +89,4 @@ def _why_excluded(need: Need, node_id: NodeId) -> str:
 def _why_shape(need: Need, shape: Shape) -> str:
     if shape not in need.shapes:
         return NO_LABELS
-    return TOO_LITTLE if degrees_of(shape, need.spec.gpus, need.total_bytes) else TOO_SMALL
+    return TOO_LITTLE if degrees_of(shape, need.spec, need.total_bytes) else TOO_SMALL

@@ -97,7 +97,8 @@ def _adopt(ledger: Ledger, found: FoundReplica, node_id: str) -> None:
         ledger.ask(model, 0)
     hot = found.phase is Phase.SERVING or found.phase is Phase.LEAVING
     most = max(found.gpu_bytes, default=0)
-    grown = hot and most > share(ledger.models[model].total_bytes, len(found.gpus))  # it was measured before (T8)
+    spec = ledger.models[model]
+    grown = hot and most > share(spec, spec.total_bytes, len(found.gpus))  # it was measured before (T8)
     record = Resident(
         replica_id=found.replica_id,
         model=model,

@@ -4,11 +4,12 @@ A shelf answers in the order of the answer: the tightest fit first, or the least
 stop as soon as nothing better can follow.
 """
 
+from collections.abc import Sequence
 from itertools import accumulate
 
 from rankcore.frozen import PMap
 from rankcore.ordered import Ordered, ordered
-from rankcore.residency.fit import fewest_gpus, share
+from rankcore.residency.fit import fewest_gpus, is_listed, share
 from rankcore.residency.index import Room, Row, Shape, Shelf, Shown
 from rankcore.residency.levels import Phase
 from rankcore.residency.roster import is_over
@@ -139,17 +140,18 @@ def shape_of(node: ResidencyNode) -> Shape:
     return tuple(sorted(node.labels.items())), tuple(sizes)
 
 
-def degrees_of(shape: Shape, spec_gpus: int | None, total_bytes: int) -> range:
+def degrees_of(shape: Shape, spec: ModelSpec, total_bytes: int) -> Sequence[int]:
     """On how many GPUs of a node of this shape a replica may have to be: one number, or a few where sizes are on the brink."""
     least = shape[1]
-    if spec_gpus is not None:
-        suffice = spec_gpus <= len(least) and _size_above(least[spec_gpus - 1]) >= share(total_bytes, spec_gpus)
-        return range(spec_gpus, spec_gpus + 1) if suffice else range(0)
-    lowest = fewest_gpus([_size_above(size) for size in least], total_bytes)
+    if spec.gpus is not None:
+        suffice = spec.gpus <= len(least) and _size_above(least[spec.gpus - 1]) >= share(spec, total_bytes, spec.gpus)
+        return (spec.gpus,) if suffice else ()
+    lowest = fewest_gpus([_size_above(size) for size in least], spec, total_bytes)
     if lowest is None:
-        return range(0)
-    highest = fewest_gpus(least, total_bytes)
-    return range(lowest, (highest if highest is not None else len(least)) + 1)
+        return ()
+    highest = fewest_gpus(least, spec, total_bytes)
+    upto = highest if highest is not None else len(least)
+    return [degree for degree in range(lowest, upto + 1) if is_listed(spec, degree)]
 
 
 def labels_of(shape: Shape) -> tuple[tuple[str, str], ...]:

@@ -3,6 +3,7 @@ they count that are not there yet: `ExpectedShape`.
 """
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Literal
 
 import attrs
@@ -24,8 +25,8 @@ TURNS_MAX = 20
 class ModelSpec(Struct, frozen=True, kw_only=True, gc=False):
     """What it takes to have one replica of a model HOT.
 
-    On the GPUs a replica takes `weight_bytes + working_bytes`, in equal parts (rounded up) on each; in CPU memory a WARM
-    copy takes `weight_bytes`.
+    On the GPUs a replica takes `weight_bytes + working_bytes`, in equal parts (rounded up) on each, or as much on each as
+    `shard_bytes` says; in CPU memory a WARM copy takes `weight_bytes`.
 
     Attributes:
         model: Its name, without '#'; replica ids begin with it.
@@ -41,6 +42,8 @@ class ModelSpec(Struct, frozen=True, kw_only=True, gc=False):
         idle_to_warm_s: A replica that was not used for so long leaves the GPUs; None: never.
         idle_to_cold_s: A copy in CPU memory that was not used for so long is dropped; None: never.
         avoids: Nodes that will not do, whatever is free there.
+        shard_bytes: (GPUs, what the fullest of so many takes, activations and KV cache included), the fewest first. It is on
+            the least of these numbers that suffices on a node, and on no other. Empty: on any, in equal parts.
 
     Raises:
         InvalidSpecError: Names the field, what was found and what is allowed.
@@ -59,6 +62,7 @@ class ModelSpec(Struct, frozen=True, kw_only=True, gc=False):
     idle_to_warm_s: float | None = None
     idle_to_cold_s: float | None = None
     avoids: tuple[NodeId, ...] = ()
+    shard_bytes: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         checks.identifier(InvalidSpecError, "ModelSpec.model", self.model)
@@ -78,12 +82,18 @@ class ModelSpec(Struct, frozen=True, kw_only=True, gc=False):
                 checks.seconds(InvalidSpecError, f"ModelSpec.{name}", getattr(self, name), above=0.0)
         for node_id in self.avoids:
             checks.identifier(InvalidSpecError, "ModelSpec.avoids", node_id)
+        check_shards("ModelSpec", self.shard_bytes, self.gpus)
         force_setattr(self, "node_labels", frozen_labels(InvalidSpecError, "ModelSpec.node_labels", self.node_labels))
 
     @property
     def total_bytes(self) -> int:
         """What a replica takes on all its GPUs together, before rounding."""
         return self.weight_bytes + self.working_bytes
+
+    @property
+    def size_of(self) -> tuple[object, ...]:
+        """All that says how large a replica is."""
+        return self.weight_bytes, self.working_bytes, self.gpus, self.shard_bytes
 
 
 class Wanted(Struct, frozen=True, kw_only=True, gc=False):
@@ -150,6 +160,20 @@ class ResidencyPolicy(Struct, frozen=True, kw_only=True, gc=False):
             raise InvalidSpecError("ResidencyPolicy.warm_eviction", self.warm_eviction, "'saving' or 'smallest'")
         if not checks.is_number(self.turn_factor) or not 0 <= self.turn_factor <= TURNS_MAX:
             raise InvalidSpecError("ResidencyPolicy.turn_factor", self.turn_factor, f"a number, 0 to {TURNS_MAX}")
+
+
+def check_shards(owner: str, shards: object, gpus: object) -> None:
+    """Raise `InvalidSpecError` unless parts are of different numbers of GPUs, the fewest first, and may be chosen from."""
+    name, allowed = f"{owner}.shard_bytes", "pairs of a number of GPUs and its bytes, the fewest GPUs first, each once"
+    if not isinstance(shards, tuple) or not all(isinstance(each, tuple) and len(each) == 2 for each in shards):
+        raise InvalidSpecError(name, shards, allowed)
+    for degree, size in shards:
+        checks.count(InvalidSpecError, f"{name} GPUs", degree, 1, GPUS_MAX)
+        checks.count(InvalidSpecError, f"{name}[{degree}]", size, 1, BYTES_MAX)
+    if any(one >= other for (one, _), (other, _) in pairwise(shards)):
+        raise InvalidSpecError(name, shards, allowed)
+    if shards and gpus is not None:
+        raise InvalidSpecError(name, shards, f"empty where gpus is given: it is {gpus}")
 
 
 def frozen_labels(error: type[FieldError], name: str, labels: object) -> FrozenDict:

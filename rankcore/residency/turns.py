@@ -157,7 +157,7 @@ def earliest(ledger: Ledger, record: Resident, among: Iterable[NodeId] | None = 
         node = ledger.nodes.get(node_id)
         if node is None or node_id in need.excluded or not labels <= node.labels.items():
             continue
-        degree = degree_on(node, need.spec.gpus, need.total_bytes)
+        degree = degree_on(node, need.spec, need.total_bytes)
         found = None if degree is None else _prospect(ledger, need, record, node, degree)
         if found is not None and (best is None or found < best):
             best = found
@@ -168,14 +168,14 @@ def _likely(ledger: Ledger, need: Need) -> Iterator[NodeId]:
     """The nodes that are large enough, each once, by what is free there and what others there weigh."""
     shelves = []
     for shape in need.shapes:
-        degrees = degrees_of(shape, need.spec.gpus, need.total_bytes)
+        degrees = degrees_of(shape, need.spec, need.total_bytes)
         if degrees:
             shelves.append(iter(ledger.shelf(shape, degrees[0]).cheap))
     return (node_id for _, node_id in merge(*shelves))
 
 
 def _prospect(ledger: Ledger, need: Need, record: Resident, node: ResidencyNode, degree: int) -> Prospect | None:
-    each_bytes = share(need.total_bytes, degree)
+    each_bytes = share(need.spec, need.total_bytes, degree)
     stay = [each for each in ledger.on_gpus(node.node_id) if each.phase in TO_COME and not _is_first(ledger, each)]
     room = [0 if gpu.excess_bytes else gpu.capacity_bytes for gpu in node.gpus]
     for other in stay:
@@ -330,8 +330,8 @@ def _holds(ledger: Ledger, record: Resident) -> bool:
     victims = [ledger.replicas[each] for each in record.waits_for]
     return (
         need.spec.node_labels.items() <= node.labels.items()
-        and degree_on(node, need.spec.gpus, need.total_bytes) == len(record.gpus)
-        and share(need.total_bytes, len(record.gpus)) == record.need_bytes[0]
+        and degree_on(node, need.spec, need.total_bytes) == len(record.gpus)
+        and share(need.spec, need.total_bytes, len(record.gpus)) == record.need_bytes[0]
         and all(each.phase is Phase.LEAVING or _may_be_displaced(ledger, need, each) for each in victims)
     )
 

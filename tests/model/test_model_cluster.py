@@ -191,7 +191,7 @@ PLANTED_IN_WEIGHTS: dict[str, tuple[ClusterBounds, Any, Any, Any, set[str]]] = {
     "demand that never expires": (NO_ROOM, demand, "is_gone", lambda draft, entry: False, {"P2"}),
     "what fits on no node is asked for": (SYSTEMS["cluster-never"], demand, "never", NEVER_KNOWN, {"T18"}),
     "target lowered twice for one victim": (UPDATED, planner, "DRAINING", None, {"R9"}),
-    "StopReplica beside Offload": (UPDATED, tenures, "SIDEWAYS", {StartReplica: tenures.on_start}, {"P4"}),
+    "StopReplica beside Offload": (UPDATED, tenures, "SIDEWAYS", {StartReplica: tenures.on_start}, {"P4", "T10"}),
     "rank reused before the offload ends": (UPDATED, SIDEWAYS, StopReplica, _stopped_at_once, {"R3", "P4"}),
     "placing on a node with an unreported worker": (LOADING, adoption, "open_node", _opened_at_once, {"T11"}),
     "LOADING of the last epoch not adopted": (LOADING, adoption, "_replica", _without_loads, {"T11", "T2", "T1", "P2", "2"}),

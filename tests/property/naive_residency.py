@@ -26,6 +26,13 @@ def feed(state, event):
     return state
 
 
+def uneven(fields, percents):
+    """Fields of a `ModelSpec`, with the fullest of its parts so many hundredths of it by the number of GPUs."""
+    if fields.get("gpus") is not None:
+        return fields
+    return {**fields, "shard_bytes": tuple((degree, -(-fields["weight_bytes"] * each // 100)) for degree, each in percents)}
+
+
 def naive_cost(state, record):
     age = state.clock - record.last_used
     recent = int(20 * (50.0 - age) / 50.0) if age < 50.0 else 0
@@ -40,12 +47,18 @@ def naive_may_go(state, spec, record):
 
 
 def naive_degree(node, spec):
-    wanted = [spec.gpus] if spec.gpus else range(1, len(node.gpus) + 1)
-    for degree in wanted:
-        each = -(-spec.total_bytes // degree)
-        if sum(gpu.capacity_bytes >= each for gpu in node.gpus) >= degree:
+    for degree in naive_degrees(node, spec):
+        if sum(gpu.capacity_bytes >= naive_share(spec, spec.total_bytes, degree) for gpu in node.gpus) >= degree:
             return degree
     return None
+
+
+def naive_degrees(node, spec):
+    return [spec.gpus] if spec.gpus else sorted(dict(spec.shard_bytes)) or range(1, len(node.gpus) + 1)
+
+
+def naive_share(spec, total, degree):
+    return max(-(-total // degree), dict(spec.shard_bytes).get(degree, 0))
 
 
 def choices(state, spec):
@@ -54,7 +67,7 @@ def choices(state, spec):
         degree = naive_degree(node, spec)
         if degree is None:
             continue
-        each = -(-spec.total_bytes // degree)
+        each = naive_share(spec, spec.total_bytes, degree)
         for gpus in combinations(range(len(node.gpus)), degree):
             if all(node.gpus[gpu].capacity_bytes >= each for gpu in gpus):
                 yield node_id, node, gpus, each
@@ -116,8 +129,8 @@ def naive_fits_beside(state, record):
     """Whether a WARM replica fits on the GPUs beside its copy, with what it was measured to take, whoever rests or waits."""
     spec, node = state.models[record.model], state.nodes[record.copy_node_id]
     total = max(spec.total_bytes, record.size_bytes)
-    for degree in [spec.gpus] if spec.gpus else range(1, len(node.gpus) + 1):
-        each = -(-total // degree)
+    for degree in naive_degrees(node, spec):
+        each = naive_share(spec, total, degree)
         if sum(gpu.capacity_bytes >= each for gpu in node.gpus) >= degree:
             return sum(gpu.free_bytes >= each for gpu in node.gpus) >= degree
     return False

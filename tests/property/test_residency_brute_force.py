@@ -29,6 +29,7 @@ from tests.property.naive_residency import (
     naive_fit,
     naive_fits_beside,
     naive_warm,
+    uneven,
 )
 
 sizes = st.integers(1, 12) | st.integers(10, 45)
@@ -55,6 +56,9 @@ newcomers = st.fixed_dictionaries(
         "dedicated": st.booleans(),
     }
 )
+
+
+parts = st.sampled_from([(), (), ((1, 100), (2, 70)), ((1, 100), (3, 40)), ((2, 60), (3, 50)), ((2, 95),)])
 
 
 def cluster(nodes, residents, uses):
@@ -87,9 +91,9 @@ def same_plan(state, spec):
         assert (plan.placed, plan.leaving) == ((), ())
 
 
-@given(nodes, residents, uses, newcomers)
-def test_the_plan_is_the_cheapest_that_there_is(nodes, residents, uses, newcomer):
-    same_plan(cluster(nodes, residents, uses), ModelSpec(model="new", **newcomer))
+@given(nodes, residents, uses, newcomers, parts)
+def test_the_plan_is_the_cheapest_that_there_is(nodes, residents, uses, newcomer, parts):
+    same_plan(cluster(nodes, residents, uses), ModelSpec(model="new", **uneven(newcomer, parts)))
 
 
 @given(

@@ -26,6 +26,7 @@ from rankcore.residency.placing import place
 from rankcore.residency.roster import Group
 from rankcore.residency.turns import in_line, turn_in_line
 from rankcore.testing.model_residency.driving import DrivenPlanner, driven
+from tests.property.naive_residency import uneven
 
 
 def every_one_is_tried(ledger):
@@ -69,6 +70,7 @@ specs = st.fixed_dictionaries(
         "node_labels": st.sampled_from([{}, {}, {"zone": "a"}]),
     }
 )
+specs = st.builds(uneven, specs, st.sampled_from([(), (), (), ((1, 100), (2, 70)), ((2, 60), (3, 50))]))
 requests = st.lists(st.lists(st.tuples(specs, st.integers(1, 3)), min_size=1, max_size=4), min_size=1, max_size=4)
 what_happens = st.lists(
     st.tuples(

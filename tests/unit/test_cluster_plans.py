@@ -55,6 +55,20 @@ def test_a_scale_is_planned_with_whom_it_stops() -> None:
     assert [(each.before, each.after) for each in change.plan.moves] == [(2, 0)]
 
 
+def test_where_weights_go_is_not_said_before_any_memory_is_known() -> None:
+    wanted = (application(entry("a/x", residency=ResidencySpec(weight_bytes=4))),)
+    cluster = Cluster()
+    for gpus in (None, ()):
+        if gpus is not None:
+            cluster.join(*gpus)
+        (placed,) = plan_cluster(cluster.state, ApplyRequested(applications=wanted, at=1.0)).weights
+        assert (placed.worker_id, placed.what, placed.node_id, placed.reasons) == ("a/x@1#1.0", "placed", None, ())
+        assert placed.because.startswith("once memory of GPUs has been measured")
+    cluster.join(2, node_id="n1")
+    (waits,) = plan_cluster(cluster.state, ApplyRequested(applications=wanted, at=1.0)).weights
+    assert waits.what == "left waiting"
+
+
 def test_what_would_be_refused_is_refused() -> None:
     with pytest.raises(UnknownDeploymentError):
         plan_cluster(Cluster().state, DeletionRequested(applications=("a",), at=1.0))

@@ -556,3 +556,31 @@ def test_of_a_version_that_is_replaced_while_nobody_calls_no_copy_stays() -> Non
     cluster.apply(application(entry("a/x", 0, residency=SMALL, version="2")))
     assert cluster.phases() == {}
     assert cluster.state.deployments["a/x"].residency.versions == ()
+
+
+@pytest.mark.parametrize("there", [SMALL, None], ids=["it waits", "it loads"])
+@pytest.mark.parametrize(
+    "gone",
+    [DeletionRequested(deployments=("b/x",), at=1.0), EvictRequested(model="b/x", keep=Level.COLD, at=1.0)],
+    ids=["deleted", "evicted"],
+)
+def test_what_is_given_up_before_its_record_is_saved_is_not_asked_for_again(there: ResidencySpec | None, gone: Any) -> None:
+    cluster = Cluster(saves_at_once=False)
+    cluster.join(8)
+    if there is not None:
+        cluster.apply(application(entry("a/x", 1, residency=ResidencySpec(weight_bytes=4, dedicated=True))))
+        cluster.land()
+    cluster.moves_end = False
+    cluster.apply(application(entry("b/x", 1, residency=ResidencySpec(weight_bytes=6))))
+    cluster.land()
+    worker_id, phase = next((each, phase) for each, phase in cluster.phases().items() if each.startswith("b/x"))
+    assert phase == ("LOADING" if there is None else "WAITING")
+    cluster.tell(ScaleRequested(deployment="b/x", target_replicas=2, at=1.0))  # its record is on its way
+    cluster.tell(gone)
+    assert cluster.state.deployments["b/x"].residency.claims, "it is let go once that is saved"
+    assert {each for each in cluster.phases() if each.startswith("b/x")} <= {worker_id}
+    cluster.land()
+    cluster.end_moves()
+    cluster.settle()
+    assert [each for each in cluster.phases() if each.startswith("b/x")] == []
+    assert "b/x" not in cluster.state.deployments or cluster.target("b/x") == 0

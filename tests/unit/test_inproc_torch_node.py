@@ -125,6 +125,39 @@ def run(folder: Path, models: dict[str, TorchModel], main: Any, *gpu_bytes: int,
     asyncio.run(scene())
 
 
+class Uneven(nn.Module):
+    """One tensor of 24 KiB among small ones: equal parts over two devices would not hold it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(WIDTH, WIDTH)
+        self.second = nn.Linear(WIDTH, 6 * WIDTH)
+        self.third = nn.Linear(6 * WIDTH, 1)
+
+    @torch.no_grad()
+    def forward(self, activation: torch.Tensor) -> torch.Tensor:
+        for each in (self.first, self.second, self.third):
+            activation = nn.functional.linear(activation, each.weight, each.bias)
+        return activation
+
+
+def test_uneven_tensors_that_no_device_holds_are_hot_on_as_few_as_hold_the_fullest_part(tmp_path: Path):
+    torch.manual_seed(1)
+    module = Uneven()
+    save_file(module.state_dict(), tmp_path / "u.safetensors")
+    uneven = TorchModel(path=tmp_path / "u.safetensors", build=Uneven, call=call)
+    shards = dict(uneven.spec("s/u").residency.shard_bytes)  # type: ignore[union-attr]
+    assert (shards[1], shards[2]) == (30720, 25600)
+
+    async def main(cluster: InprocCluster, node: TorchNode) -> None:
+        assert await cluster.call("u", 2.0) == call(module, 2.0)
+        [worker_id] = tenures(cluster, "s/u").values()
+        record = cluster.state.weights.planner.replicas[worker_id]
+        assert (record.gpus, record.gpu_bytes) == ((0, 1), (shards[2],) * 2)
+
+    run(tmp_path, {"s/u": uneven}, main, shards[2], shards[2], shards[2])
+
+
 def test_calls_have_weights_loaded_from_disk_and_from_memory(tmp_path: Path):
     async def main(cluster: InprocCluster, node: TorchNode) -> None:
         assert await cluster.call("a", 2.0) == right(1, 2.0)

@@ -18,15 +18,25 @@ from hypothesis import strategies as st
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
+from ray.exceptions import GetTimeoutError, RayActorError
+
 from executors import ray_gpu
 from executors.ray_gpu import checkpoint, connection, names, node_news, world
 from executors.ray_gpu.changes import change_of
 from executors.ray_gpu.context import ReplicaContext
 from executors.ray_gpu.conversation import short
 from executors.ray_gpu.declaration import deployment
-from executors.ray_gpu.errors import InvalidDeploymentError, NotInReplicaError, RemoteError, VersionMismatchError
+from executors.ray_gpu.errors import (
+    InvalidDeploymentError,
+    NoAnswerError,
+    NotInReplicaError,
+    NotRunningError,
+    RemoteError,
+    VersionMismatchError,
+)
 from executors.ray_gpu.extras import RayExtras, extras_of
 from executors.ray_gpu.membership import Membership
+from executors.ray_gpu.requests import under_way
 from executors.ray_gpu.requests.frames import ERROR, HEADER, LARGE, VALUE, Frames
 from executors.ray_gpu.requests.packing import LARGE_BYTES, About, pack_call, pack_error, pack_value, unpack, unpack_call
 from executors.ray_gpu.room import demands, fitting, obstacle
@@ -591,3 +601,39 @@ def test_a_controller_of_before_is_said_to_lack_what_came_later():
     """Ray gives an actor that it starts again the methods that it was created with."""
     with pytest.raises(VersionMismatchError, match=r"the controller is from before 'evict' was there: shutdown\(\)"):
         connection.ask(SimpleNamespace(), "evict", "m", "WARM")
+
+
+def raising(error):
+    def raises(*_, **__):
+        raise error
+
+    return raises
+
+
+class Before:
+    """A controller that runs other code than is installed here, as Ray's handle shows it: with all methods of what is."""
+
+    def __init__(self):
+        self.inquire_waiting = self.__ray_call__ = SimpleNamespace(
+            remote=lambda function: function(SimpleNamespace(hello=None))
+        )
+
+
+def test_a_controller_that_began_with_other_code_is_asked_what_it_has(monkeypatch):
+    monkeypatch.setattr(connection.ray, "get", lambda answer, timeout: answer)
+    assert connection.has(Before(), "hello")
+    assert not connection.has(Before(), "inquire_waiting")
+    assert connection.has(SimpleNamespace(inquire_waiting=None), "inquire_waiting"), "it is in this process"
+    for failed, told in ((GetTimeoutError("late"), NoAnswerError), (RayActorError(), NotRunningError)):
+        monkeypatch.setattr(connection.ray, "get", raising(failed))
+        with pytest.raises(told):
+            connection.has(Before(), "hello")
+
+
+def test_calls_that_wait_are_not_asked_for_where_the_controller_does_not_know_of_them(monkeypatch):
+    monkeypatch.setattr(connection.ray, "get", lambda answer, timeout: answer)
+    monkeypatch.setattr(connection, "running", lambda namespace: Before())
+    found = SimpleNamespace(namespace="n")
+    assert under_way._inquire(found, ("a/x",)) == {"calls": [], "silent": 0}
+    with pytest.raises(VersionMismatchError, match="from before calls that wait could be ended"):
+        under_way._inquire(found, ("a/x",), because="enough")

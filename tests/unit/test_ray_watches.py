@@ -339,6 +339,28 @@ def test_who_does_not_say_what_waits_there_is_counted_and_is_not_asked_later(mon
     asyncio.run(scenario())
 
 
+def test_who_is_silent_for_long_is_counted_by_what_it_has_said_last(monkeypatch):
+    monkeypatch.setattr(watches, "INQUIRE_S", 0.01)
+    monkeypatch.setattr(watches, "DEAD_S", 0.0)
+
+    async def scenario():
+        world = World("a/x")
+        for name in ("waits", "idle", "new"):
+            process = Process(world, name, "a/x")
+            await process.heard(1)
+            process.task.cancel()
+        world.waits("waits", **{"a/x": 1})
+        world.waits("idle", **{"a/x": 1})
+        world.waits("idle", 2, **{"a/x": 0})
+        await asyncio.sleep(0)
+        assert await world.watches.inquire(("a/x",), None, None, None) == {"calls": [], "silent": 3}, "all have just begun"
+        monkeypatch.setattr(watches, "COUNTS_S", 0.0)
+        assert await world.watches.inquire(("a/x",), None, None, None) == {"calls": [], "silent": 1}
+        assert await world.watches.inquire(("a/x",), "idle", None, None) == {"calls": [], "silent": 0}
+
+    asyncio.run(scenario())
+
+
 def test_what_a_former_controller_was_told_answers_nobody_here():
     async def go():
         world = World("a/x")

@@ -255,7 +255,7 @@ def test_warm_weights_become_hot_with_what_they_were_whatever_their_file_has_bec
     ("gpus", "planned", "remedy"),
     [
         ((0,), (1024,), "without weight_bytes, or with as many"),
-        ((0, 1), (768, 768), r"Residency\(gpus=2\) and without weight_bytes"),
+        ((0, 1), (768, 768), r"without weight_bytes, or say in Residency\(shard_bytes=\.\.\.\)"),
     ],
 )
 def test_weights_that_take_more_than_was_planned_are_a_failed_load_that_says_how_to_plan_them(tmp_path, gpus, planned, remedy):

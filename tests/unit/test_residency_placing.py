@@ -4,6 +4,7 @@ import pytest
 
 from rankcore.errors import InvalidEventError
 from rankcore.residency import Phase, residency_step
+from rankcore.residency.ever import why_never
 from rankcore.residency.reasons import in_words
 from tests.residents import Cluster, model
 
@@ -60,6 +61,55 @@ def test_it_is_not_spread_over_more_gpus_than_it_takes():
     cluster = Cluster((80, 80)).deploy(model("d", 40, dedicated=True), model("e", 41, dedicated=True)).settle()
     cluster.deploy(model("m", 78))
     assert cluster.where("m#2")[1] == "waiting"
+
+
+def test_uneven_parts_are_on_the_fewest_gpus_whose_fullest_part_fits():
+    """Equal parts of 141 would do on two GPUs of 71, where the fullest takes 80."""
+    parts = ((1, 141), (2, 80), (4, 44))
+    cluster = Cluster((71, 71), (79,) * 5, (80, 80)).deploy((model("m", 141, shard_bytes=parts), 2)).settle()
+    assert placed(cluster, "m#0") == ("n3", (0, 1), (80, 80))
+    assert placed(cluster, "m#1") == ("n2", (0, 1, 2, 3), (44, 44, 44, 44))
+    cluster.deploy((model("m", 141, shard_bytes=parts), 3)).settle()
+    assert cluster.where("m#2")[1] == "waiting"
+    assert "4 x 44 bytes: " in next(each.because for each in cluster.notes[-1].cant.reasons if each.node_id == "n2")
+
+
+def test_a_number_of_gpus_that_is_not_listed_is_not_used():
+    cluster = Cluster((60, 60, 60), (200, 200)).deploy((model("m", 100, shard_bytes=((2, 70),)), 2)).settle()
+    assert placed(cluster, "m#0") == ("n2", (0, 1), (70, 70))
+    assert placed(cluster, "m#1") == ("n2", (0, 1), (70, 70))
+    why = why_never(cluster.state, model("k", 700, shard_bytes=((3, 240),)), 700, ())
+    assert "n2: 700 bytes (or 240 bytes on each of 3 GPUs) do not fit: it has 2 GPUs of at most 200 bytes" in why
+
+
+def test_uneven_parts_that_turn_out_larger_need_as_much_more_where_they_go_next():
+    cluster = Cluster((100, 100), cpu=120).deploy(model("m", 120, shard_bytes=((2, 70),))).settle()
+    cluster.report("m#0", 90, 60)
+    cluster.evict(model="m").settle()
+    cluster.deploy(model("m", 120, shard_bytes=((2, 70),))).settle()
+    assert placed(cluster, "m#0") == ("n1", (0, 1), (90, 90))
+
+
+def test_whoever_has_another_number_of_gpus_to_choose_from_is_tried_again():
+    cluster = Cluster((60, 60, 60)).deploy(model("m", 100, shard_bytes=((2, 70),)))
+    assert cluster.where("m#0")[1] == "waiting"
+    cluster.deploy(model("m", 100, shard_bytes=((2, 70), (3, 60)))).settle()
+    assert placed(cluster, "m#0") == ("n1", (0, 1, 2), (60, 60, 60))
+
+
+def test_who_waits_with_uneven_parts_is_tried_where_the_fullest_fits_and_nowhere_else():
+    """Of 100 the fullest of two takes 70, and of three 60: no two GPUs of 50 do for it, nor one of 100."""
+    cluster = Cluster((80, 80), (100,), (65, 50, 50)).deploy(model("m", 100, shard_bytes=((3, 60), (4, 30))))
+    assert cluster.where("m#0")[1] == "waiting", "no node has three of 60"
+    cluster.deploy(model("a", 110, gpus=2, dedicated=True), model("b", 66, gpus=1, dedicated=True)).settle()
+    cluster.deploy(model("k", 100, shard_bytes=((2, 70), (3, 60))))
+    assert cluster.where("k#3")[1] == "waiting", "55 are held of each 80"
+    cluster.evict(model="b").settle()
+    assert cluster.where("k#3")[1] == "waiting", "one of 100 is free, and one is no number of GPUs for it"
+    cluster.evict(model="a").settle()
+    assert placed(cluster, "k#3") == ("n1", (0, 1), (70, 70))
+    cluster.join("n4", 60, 60, 60)
+    assert placed(cluster, "m#0") == ("n4", (0, 1, 2), (60, 60, 60))
 
 
 def test_gpus_that_differ_by_a_little_are_looked_through_together_and_told_apart():

@@ -54,6 +54,12 @@ SPEC = ModelSpec(model="m", weight_bytes=40, node_labels={"zone": "a"})
         ("weight_bytes", True, "an integer from 1 to"),
         ("working_bytes", -1, "an integer from 0"),
         ("gpus", 0, "an integer from 1 to 1024"),
+        ("shard_bytes", {1: 40}, "pairs of a number of GPUs and its bytes, the fewest GPUs first, each once"),
+        ("shard_bytes", ((1, 40), 2), "pairs of a number of GPUs"),
+        ("shard_bytes", ((2, 20), (1, 40)), "the fewest GPUs first"),
+        ("shard_bytes", ((2, 20), (2, 20)), "each once"),
+        ("shard_bytes", ((0, 20),), "an integer from 1 to 1024"),
+        ("shard_bytes", ((2, 0),), "an integer from 1 to 9007199254740992"),
         ("priority", 101, "an integer from 0 to 100"),
         ("dedicated", 1, "true or false"),
         ("min_hot_s", -1.0, "at least 0"),
@@ -69,6 +75,12 @@ def test_a_model_that_cannot_be_is_refused_by_field(field, value, allowed):
     with pytest.raises(InvalidSpecError, match=allowed) as caught:
         ModelSpec(**{"model": "m", "weight_bytes": 1, field: value})
     assert caught.value.field.startswith(f"ModelSpec.{field}")
+
+
+def test_uneven_parts_are_there_to_choose_from():
+    assert ModelSpec(model="m", weight_bytes=1, shard_bytes=((1, 1), (2, 1))).shard_bytes == ((1, 1), (2, 1))
+    with pytest.raises(InvalidSpecError, match="empty where gpus is given: it is 2"):
+        ModelSpec(model="m", weight_bytes=1, gpus=2, shard_bytes=((2, 1),))
 
 
 @pytest.mark.parametrize(

@@ -239,7 +239,7 @@ def test_what_waits_is_shown_by_name_and_age_and_all_of_it_ended_at_once(monkeyp
     lines = list(lines_of(CallsUnderWay((), (), waiting[:1], 2)))
     assert lines == [
         "     9.0 s  waits for shop/Chat  QUEUED, place 1  m  r  9.0",
-        "did not answer: 2 processes in which calls wait",
+        "did not answer: 2 processes in which calls may wait",
     ]
 
 

@@ -83,7 +83,8 @@ class CallsUnderWay:
         calls: Those that replicas run.
         silent: Replicas that have not answered.
         waiting: Those that wait.
-        silent_callers: How many processes in which calls wait have not answered.
+        silent_callers: How many processes have not answered in which calls may wait: they have said so last, or have just
+            begun to call.
     """
 
     calls: tuple[CallUnderWay, ...]
@@ -139,12 +140,12 @@ def cancel_waiting(name: str, *, reason: str = CANCELLED, namespace: str | None 
     Raises:
         NotRunningError: There is no controller.
         UnknownNameError: Nothing has the name.
-        NoAnswerError: Not all processes in which calls wait have answered; calls of the others have ended.
+        NoAnswerError: Not all processes in which calls may wait have answered; calls of the others have ended.
     """
     found = running_status(namespace).only(name)
     ended = _inquire(found, tuple(found.deployments), because=reason)
     if ended["silent"]:
-        raise NoAnswerError(f"{ended['silent']} processes in which calls wait for {name} have not answered: try again")
+        raise NoAnswerError(f"{ended['silent']} processes in which calls may wait for {name} have not answered: try again")
     return tuple(each["request_id"] for each in ended["calls"])
 
 
@@ -195,14 +196,14 @@ def _inquire(
     because: str | None = None,
 ) -> dict[str, Any]:
     """See `Watches.inquire`; nothing waits, as far as is known, where the controller is of an older release."""
-    try:
-        answer: dict[str, Any] = ask(
-            connection.running(found.namespace), "inquire_waiting", deployments, process, request, because
-        )
-    except VersionMismatchError:
+    controller = connection.running(found.namespace)
+    if not connection.has(controller, "inquire_waiting"):
         if because is not None:
-            raise
+            raise VersionMismatchError(
+                "the controller is from before calls that wait could be ended: shutdown(), and deploy again, to have it"
+            )
         return {"calls": [], "silent": 0}
+    answer: dict[str, Any] = ask(controller, "inquire_waiting", deployments, process, request, because)
     return answer
 
 

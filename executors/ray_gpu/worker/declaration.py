@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import attrs
 
@@ -33,6 +33,18 @@ def _absolute(path: object) -> str:
     return os.path.abspath(str(os.fspath(path)))
 
 
+def _numbered(shards: object) -> object:
+    """By numbers of GPUs, which are text in a JSON file."""
+    if not isinstance(shards, Mapping):
+        return shards
+    return {int(key) if isinstance(key, str) and key.isdecimal() else key: size for key, size in shards.items()}
+
+
+class _Sizes(NamedTuple):
+    weight_bytes: int | None
+    shard_bytes: tuple[tuple[int, int], ...]
+
+
 @attrs.frozen
 class MeasuredWeights:
     """Weights as they were found where the deployer runs.
@@ -58,6 +70,8 @@ class Residency:
             module (best made on the device "meta"), or by name as its attribute `weights`.
         weight_bytes: What they take; None: the files are read where the deployer runs, and what is loaded has to have the
             same contents. Where it is given nobody looks at the files before they are loaded.
+        shard_bytes: Likewise what the fullest GPU takes, `working_bytes` included, by the number of GPUs; None: as the files
+            say that were read. Without `gpus` a replica is on the least of these numbers of GPUs that fits, and on no other.
         working_bytes, gpus, priority, dedicated, min_hot_s, spread, node_labels, keep, load_timeout_s, wait_for_room_s,
             failed_for_s, idle_to_warm_s, idle_to_cold_s: As in `rankcore.cluster.residency.ResidencySpec`.
     """
@@ -77,6 +91,7 @@ class Residency:
     failed_for_s: float = 30.0
     idle_to_warm_s: float | None = None
     idle_to_cold_s: float | None = None
+    shard_bytes: Mapping[int, int] | None = attrs.field(default=None, converter=_numbered)
 
     def measured(self) -> MeasuredWeights:
         """The same, with the size of the weights.
@@ -84,20 +99,24 @@ class Residency:
         Raises:
             InvalidDeploymentError: A field is not what it may be, or the weights cannot be read.
         """
-        measured = (self.weight_bytes, "", None) if self.weight_bytes is not None else self._look_at_files()
-        weight_bytes, declared, contents = measured
+        found: tuple[_Sizes, str, str | None] = (_Sizes(self.weight_bytes, ()), "", None)
+        if self.weight_bytes is None:
+            found = self._look_at_files()
+        sizes, declared, contents = found
+        shards = sizes.shard_bytes if self.shard_bytes is None else self.shard_bytes
         fields = {field.name: getattr(self, field.name) for field in attrs.fields(Residency)}
+        fields |= {"weight_bytes": sizes.weight_bytes, "shard_bytes": shards}
         try:
-            return MeasuredWeights(ResidencySpec(**{**fields, "weight_bytes": weight_bytes}), declared, contents)
+            return MeasuredWeights(ResidencySpec(**fields), declared, contents)
         except InvalidSpecError as error:
             name = error.field.replace("ResidencySpec.", "Residency.")
             raise InvalidDeploymentError(f"{name} must be {error.allowed}, got {error.found!r:.80}") from None
 
-    def _look_at_files(self) -> tuple[int, str, str | None]:
+    def _look_at_files(self) -> "tuple[_Sizes, str, str | None]":
         from executors.torch_weights.contents import declared_in  # with torch, which others need not
         from executors.torch_weights.errors import WeightsFileError
         from executors.torch_weights.files import look_at
-        from executors.torch_weights.layout import block_of, split
+        from executors.torch_weights.layout import block_of, fullest_parts, split
 
         try:
             files = look_at(self.weights)
@@ -105,11 +124,13 @@ class Residency:
         except WeightsFileError as error:
             allowed = "weights that can be read here, or have weight_bytes"
             raise InvalidDeploymentError(f"Residency.weights must be {allowed}: {error}") from None
-        # What it may not be is refused when the spec is made.
+        # What may not be is refused when the spec is made.
         parts = self.gpus if type(self.gpus) is int and 0 < self.gpus <= GPUS_MAX else 1
+        beside = self.working_bytes if type(self.working_bytes) is int and self.working_bytes > 0 else 0
         # Tensors are not cut: the fullest GPU says what all of them must have.
-        fullest = max(block_of(group).nbytes for group in split(files.tensors, parts))
-        return fullest * parts, declared, declared_in(declared)
+        weight_bytes = parts * max(block_of(group).nbytes for group in split(files.tensors, parts))
+        shards = fullest_parts(files.tensors, beside) if self.gpus is None else ()
+        return _Sizes(weight_bytes, shards), declared, declared_in(declared)
 
 
 def residency_of(settings: Mapping[str, Any], name: str) -> Residency | None:

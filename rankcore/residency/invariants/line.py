@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from rankcore.kernel import Violation
 from rankcore.residency.events import Event, OffloadFailed, OffloadFinished, ReplicaLost
-from rankcore.residency.fit import share
+from rankcore.residency.fit import is_listed, share
 from rankcore.residency.ledger import Ledger
 from rankcore.residency.levels import Phase
 from rankcore.residency.notes import ResidencyNote, ResidencyNoteKind
@@ -72,9 +72,10 @@ def check_successor(before: ResidencyState, event: Event, after: ResidencyState)
         if after.head is not None and after.head.replica_id == head.replica_id and after.head.heirs != head.heirs:
             yield Violation("T12", f"{come[0].replica_id} goes ahead of {head.replica_id}, as {event.replica_id} has")
         return
-    each_bytes = share(max(event.heir.total_bytes, come[0].size_bytes), len(leaver.gpus) or 1)
+    each_bytes = share(event.heir, max(event.heir.total_bytes, come[0].size_bytes), len(leaver.gpus) or 1)
     would_fit = leaver.makes_room_for is None and leaver.phase in (Phase.SERVING, Phase.LEAVING)
     would_fit = would_fit and not event.heir.spread and leaver.node_id not in event.heir.avoids
+    would_fit = would_fit and is_listed(event.heir, len(leaver.gpus))
     would_fit = would_fit and event.heir.gpus in (None, len(leaver.gpus)) and min(leaver.gpu_bytes, default=0) >= each_bytes
     if would_fit and (come[0].phase is Phase.WAITING or come[0].due_at is not None):
         yield Violation("T12", f"{come[0].replica_id} waits, though {event.replica_id} has left it its place")

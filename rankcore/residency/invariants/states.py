@@ -125,11 +125,11 @@ def fits_on(state: ResidencyState, record: Resident, node_id: NodeId) -> bool:
     """Whether a replica that has no place on GPUs would fit into free room of a node."""
     spec, node = state.models[record.model], state.nodes[node_id]
     total_bytes = max(spec.total_bytes, record.size_bytes)
-    degree = degree_on(node, spec.gpus, total_bytes)
+    degree = degree_on(node, spec, total_bytes)
     if degree is None or node_id in spec.avoids or not spec.node_labels.items() <= node.labels.items():
         return False
     if spec.spread and any(
         other.model == record.model and other.gpus and other.node_id == node_id for other in state.replicas.values()
     ):
         return False
-    return tightest(node, degree, share(total_bytes, degree)) is not None
+    return tightest(node, degree, share(spec, total_bytes, degree)) is not None
