@@ -382,7 +382,7 @@ class Controller:
 
 
 def healthy(state) -> bool:
-    """Whether it is, and each replica runs the version that is wanted."""
+    """Whether all that is wanted runs."""
     return state.status is DeploymentStatus.HEALTHY
 
 

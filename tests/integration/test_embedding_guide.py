@@ -2,6 +2,7 @@
 
 import re
 import runpy
+import shlex
 import signal
 import sys
 from collections import Counter
@@ -9,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from executors.cli import main
+from rankcore import DeploymentSpec, deploy, step
+from rankcore.events import ReplicaPlaced
 from rankcore.testing import conformance
 from rankcore.testing.conformance.running import NotTriedError
 
@@ -53,6 +57,42 @@ def test_every_file_of_the_page_is_tried_here():
 def test_a_program_prints_what_the_page_says(name, folder, capsys):
     runpy.run_path(str(folder / name), run_name="__main__")
     assert capsys.readouterr().out == PRINTED[name]
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("explain llm.jsonl --replica 'llm#1.3'", "rank 1 is kept for the replacement of llm#1.1"),
+        ("replay llm.jsonl", "steps of 1 deployment(s) (llm) agree"),
+    ],
+)
+def test_a_command_on_the_page_reads_the_journal(command, said, folder, capsys, monkeypatch):
+    assert f"`rankcore {command}`" in PAGE
+    runpy.run_path(str(folder / "journal.py"))
+    monkeypatch.setattr(sys, "argv", ["rankcore", *shlex.split(command)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert (ended.value.code, said in capsys.readouterr().out) == (0, True)
+
+
+def test_the_loop_without_the_driver_is_what_the_driver_does():
+    (text,) = re.findall(r"^## Without the driver\n\n```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    names = {"step": step}
+    exec(text, names)
+    log = []
+
+    class Mine(names["Controller"]):
+        def journal(self, event, result):
+            log.append(("journal", event, result.state))
+
+        def carry_out(self, commands):
+            log.extend(("command", type(command).__name__) for command in commands)
+
+    mine = Mine(deploy(DeploymentSpec(name="llm", target_replicas=1)))
+    del log[:]
+    placed = ReplicaPlaced(replica_id="llm#1.0", node_id="n1", at=1.0)
+    mine.on_event(placed)
+    assert log == [("journal", placed, mine.state), ("command", "InitializeReplica")]
 
 
 def test_a_controller_that_finds_a_journal_and_no_replica_starts_all_anew(folder, capsys):
