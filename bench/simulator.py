@@ -55,7 +55,7 @@ engines:
   - name: llama-70b-fp8
     kv_cache_tokens: 467500
     tables:
-      - {{gpu_type: H100, tp: 2, base_ms: [[0, 18.3], [100, 21.3]], prompt_ms: [[0, 0], [1000, 77.2]], kv_ns: 7}}
+      - {{gpu_type: H100, tp: 2, base_ms: [[0, 18.3], [100, 21.3]], prompt_ms: [[0, 0], [2048, 158.1056]], kv_ns: 7}}
 deployments:
   - name: llm
     target_replicas: 16
