@@ -24,8 +24,9 @@ from executors.ray_gpu import deployment, get_replica_context
 
 @deployment(num_replicas=4)
 class Shard:
-    def reconfigure(self, user_config, rank):
-        print(f"rank {rank} of {get_replica_context().world_size}", flush=True)
+    def __init__(self):
+        own = get_replica_context()
+        print(f"rank {own.rank.rank} of {own.world_size}", flush=True)
 
 app = Shard.bind()
 """
@@ -42,9 +43,9 @@ class Run:
         self.env = {**os.environ, "PYTHONPATH": paths, "RANKCORE_NAMESPACE": f"slurm-{os.getpid()}"}
 
     @contextmanager
-    def begun(self, *options: str) -> Iterator["subprocess.Popen[str]"]:
+    def begun(self) -> Iterator["subprocess.Popen[str]"]:
         """The command, which is killed at the end if it has not ended."""
-        said = [f"--option={each}" for each in (f"folder={self.folder / 'shared'}", *OPTIONS, *options)]
+        said = [f"--option={each}" for each in (f"folder={self.folder / 'shared'}", *OPTIONS)]
         call = [sys.executable, "-m", "executors.cli", "run", "shard:app", "--executor", "slurm", *said]
         with self.log.open("a") as log:
             process = subprocess.Popen(call, cwd=self.folder, env=self.env, stdout=log, stderr=log, text=True)

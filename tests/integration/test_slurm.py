@@ -36,7 +36,7 @@ def eventually(condition, what, timeout_s=90.0):
 
 def test_ranks_survive_a_drained_node_and_a_killed_controller(tmp_path, slurm):
     command = Run(tmp_path)
-    with command.begun("cpus=1") as controller:
+    with command.begun() as controller:
         before = command.until(lambda seats: len(seats) == 4)
         assert f"what they print is in {tmp_path / 'shared'}" in command.log.read_text()
         assert eventually(lambda: command.asked("logs", "Shard"), "they have printed")[-1].endswith("of 4")
@@ -45,7 +45,7 @@ def test_ranks_survive_a_drained_node_and_a_killed_controller(tmp_path, slurm):
         moved = command.until(lambda seats: len(seats) == 4 and drained not in {node for _, node in seats.values()})
         slurm.run("scontrol", "update", f"NodeName={drained}", "State=RESUME")
         controller.kill()
-    with command.begun("cpus=1") as controller:
+    with command.begun() as controller:
         eventually(lambda: "RECOVERING" in command.log.read_text(), "a successor begins")
         assert command.until(lambda seats: len(seats) == 4) == moved
         controller.send_signal(signal.SIGINT)
