@@ -112,6 +112,17 @@ def test_who_waits_with_uneven_parts_is_tried_where_the_fullest_fits_and_nowhere
     assert placed(cluster, "m#0") == ("n4", (0, 1, 2), (60, 60, 60))
 
 
+def test_a_number_of_gpus_whose_fullest_part_never_fits_stands_in_the_way_of_no_other():
+    """Of 100 no two of 65 hold the fullest part of 70, and three hold that of 60: once they are free."""
+    cluster = Cluster((65, 65, 65), (300,)).deploy(model("a", 90, gpus=3, dedicated=True)).settle()
+    cluster.deploy(model("b", 300, min_hot_s=100.0)).settle()
+    cluster.deploy(model("first", 300))  # in line: whoever waits behind it is tried only where it may fit
+    cluster.deploy(model("m", 100, shard_bytes=((2, 70), (3, 60))))
+    assert cluster.where("m#3")[1] == "waiting"
+    cluster.evict(model="a").settle()
+    assert placed(cluster, "m#3") == ("n1", (0, 1, 2), (60, 60, 60))
+
+
 def test_gpus_that_differ_by_a_little_are_looked_through_together_and_told_apart():
     cluster = Cluster((80, 80), (79, 79), (78, 78)).deploy(model("m", 80)).settle()
     assert placed(cluster, "m#0") == ("n1", (0,), (80,))
