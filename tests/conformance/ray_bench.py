@@ -5,10 +5,11 @@ import os
 import signal
 import time
 import uuid
+from contextlib import suppress
 
 import attrs
 
-from rankcore import DeploymentSpec, ReplicaRank
+from rankcore import DeploymentSpec, ReplicaRank, StaticPlacement
 from rankcore.testing.conformance import Belief, SelfReport
 from tests.ray_local import eventually
 
@@ -64,6 +65,8 @@ class RayBench:
         self._folder = folder
         self._loop = asyncio.new_event_loop()
         self._executors = []
+        self._hung = []
+        self._group = None
         self.namespace = f"conformance-{uuid.uuid4().hex[:8]}"
         self.origin = time.time()
         self.spec = DeploymentSpec(name=NAME, target_replicas=0, health_check_period_s=0.2)
@@ -83,12 +86,19 @@ class RayBench:
     def __exit__(self, *_):
         from executors.ray_gpu.discovery import find_replicas, kill_replica
 
+        for pid in self._hung:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         for executor in self._executors:
             executor.crash()
         self._loop.run_until_complete(end_all_others())
         self._loop.close()
         for replica_id in find_replicas(self.namespace).get(NAME, []):
             kill_replica(self.namespace, NAME, replica_id)
+        if self._group is not None:
+            from ray.util import remove_placement_group
+
+            remove_placement_group(self._group)
         eventually(lambda: not find_replicas(self.namespace), "no replica is left")
 
     def on_loop(self, act):
@@ -108,6 +118,7 @@ class RayBench:
         self._executors.append(executor)
         found = find_replicas(self.namespace).get(NAME, [])
         self.on_loop(lambda: executor.inner.take_over(found))
+        self.on_loop(lambda: executor.inner.group_news.follow(self.spec))
         return executor
 
     def survivors(self):
@@ -156,8 +167,15 @@ class RayBench:
         return next((config for config in frozen if config_id_of(config) == config_id), None)
 
     def kill(self, replica_id):
+        os.kill(self._pid_of(replica_id), signal.SIGKILL)
+
+    def hang(self, replica_id):
+        self._hung.append(self._pid_of(replica_id))
+        os.kill(self._hung[-1], signal.SIGSTOP)
+
+    def _pid_of(self, replica_id):
         (pid,) = (report.endpoint.pid for report in self._observe() if report.endpoint.replica_id == replica_id)
-        os.kill(pid, signal.SIGKILL)
+        return pid
 
     def lose_node(self, node_id):
         self._cluster.lose(node_id)
@@ -173,3 +191,29 @@ class RayBench:
     def take_requests(self, yes):
         closed = self._folder / "closed"
         closed.unlink(missing_ok=True) if yes else closed.touch()
+
+    def group(self):
+        """Bundle 0 is on one node and the others are on another: no other way they fit."""
+        import ray
+        from ray.util import placement_group
+
+        self._group = placement_group([{"CPU": 4}, {"CPU": 3}, {"CPU": 3}])
+        ray.get(self._group.ready(), timeout=self.patience_s)
+        group_id = self._group.id.hex()
+        placement = StaticPlacement(bundles={0: [1, 0], 1: [2]}, bundle_count=3, group_id=group_id)
+        self.spec = attrs.evolve(self.spec, placement=placement, target_replicas=2)
+        for executor in self._executors:
+            self.on_loop(lambda of=executor: of.inner.group_news.follow(self.spec))
+        return group_id, self._bundles()
+
+    def _bundles(self):
+        from executors.ray_gpu.placement_groups import look_up
+
+        nodes = look_up(self._group.id.hex()).nodes
+        return tuple(nodes[index] for index in sorted(nodes))
+
+    def lose_bundle(self, index):
+        self._cluster.lose(self._bundles()[index])
+
+    def restore_bundle(self, index):
+        self._cluster.complete()
