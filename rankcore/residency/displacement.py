@@ -17,9 +17,9 @@ nodes are searched, and `NODES_SEEN_MAX` looked at: beyond those the answer is a
 not be the cheapest. docs/residency.md has the times.
 
 **Loads.** Who is being loaded serves nobody yet, and has no turn. It is a victim like others for a strictly higher priority
-while at least half of its load is to come (T16): so less is thrown away than is still to be waited for. No load is broken off
-for one that could be broken off for it, so this ends; and a model that has lost one load keeps the next, so it is HOT in the
-end.
+while at least half of its load is to come (T16): so less is thrown away than is still to be waited for. No load is
+broken off for one that could be broken off for it, so this ends; and a model that has lost one load keeps the next, unless that
+comes more than `reuse_horizon_s` later.
 
 **What is not decided here.** That a victim leaves and what becomes of it: `leaving`. Nothing is changed while this module
 looks, so a search that finds nothing has disturbed nothing (T7). A victim that becomes busy after it was chosen finishes what
