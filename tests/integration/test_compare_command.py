@@ -153,7 +153,7 @@ def test_progress_is_told_for_every_run(folder):
         (("a.yaml", "b.yaml", "--seed", str(2**63 - 2)), "--seed: expected at most"),
         (("a.yaml", "b.yaml", "--json", "a.yaml"), "which is an input"),
         (("a.yaml", "b.yaml", "--runs", "0"), "'--runs'"),
-        (("a.yaml",), "missing argument 'B'"),
+        (("a.yaml",), "expected B, what it is compared with, or --policy FILE"),
     ],
 )
 def test_what_cannot_be_compared_is_one_line_and_status_2_and_nothing_runs(folder, arguments, problem, monkeypatch):

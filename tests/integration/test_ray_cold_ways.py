@@ -258,7 +258,7 @@ def test_who_cannot_have_a_place_yet_is_queued_and_what_cannot_be_had_is_refused
     assert over_websocket.value.response.status_code == 503
     huge = {"working_bytes": 10**12, "wait_for_room_s": 1000.0}
     third, _ = cold(serve, tmp_path, "third", seed=3, code=Service, residency=huge)
-    no_node = r"three/third is UNAVAILABLE: no node could ever hold it: .*: 1000 GB do not fit: it has 1 GPU of at most"
+    no_node = r"three/third is UNAVAILABLE: no node could ever hold it: .*: 1000 GB .*do not fit: it has 1 GPU of at most"
     with pytest.raises(UnavailableError, match=no_node):
         serve.run(third, name="three", route_prefix="/three").total.remote().result(ANSWER_S)
     with pytest.raises(urllib.error.HTTPError) as of_no_node:
