@@ -9,6 +9,7 @@ import typer
 
 from executors.cli.outputs import Outputs
 from executors.cli.problems import Refusal, told_in_one_line, warn
+from executors.engine.request_reading import beside
 from executors.simulator.from_journal.calibration import RecordedWorld, read_recorded
 from executors.simulator.from_journal.calibration_text import calls_text, scenario_text
 from executors.simulator.from_journal.scenario import DURATIONS
@@ -17,10 +18,13 @@ from executors.simulator.from_journal.scenario import DURATIONS
 def run(journal: Path, output: Path, requests: list[Path] | None, as_json: bool, quiet: bool) -> None:
     """What `rankcore calibrate` does, errors and exit status included."""
     with told_in_one_line("interrupted, nothing was written"), Outputs() as outputs:
-        world = read_recorded(journal, requests)
+        files_read = beside(journal) if requests is None else requests
+        if twice := [each for number, each in enumerate(files_read) if each.resolve() in _resolved(files_read[:number])]:
+            raise Refusal(f"--requests: expected each file once, found {twice[0]} twice")
+        world = read_recorded(journal, files_read)
         if not world.history.states:
             raise Refusal(f"{journal}: expected a deployment, found none")
-        inputs = (journal, *(requests or ()))
+        inputs = (journal, *files_read)
         files = {name: output.with_name(f"{output.stem}.requests-{number}.csv") for number, name in enumerate(_called(world))}
         part = outputs.open("--output", output, inputs)
         outputs.write(part, scenario_text(world, {name: file.name for name, file in files.items()}))
@@ -38,6 +42,10 @@ def run(journal: Path, output: Path, requests: list[Path] | None, as_json: bool,
             samples = ", ".join(f"{field} {found['samples']}" for field, found in each["durations"].items())
             typer.echo(f"{name}: {each['calls']} calls; samples: {samples}")
         typer.echo(f"scenario: {output}")
+
+
+def _resolved(files: list[Path]) -> set[Path]:
+    return {each.resolve() for each in files}
 
 
 def _called(world: RecordedWorld) -> list[str]:

@@ -15,6 +15,7 @@ from executors.cli.bars import runs_bar
 from executors.cli.outputs import Outputs
 from executors.cli.problems import DIFFERS, Refusal, told_in_one_line, warn
 from executors.cli.screen import answers
+from executors.engine.request_reading import beside
 from executors.simulator.from_journal.calibration import RecordedWorld, read_recorded
 from executors.simulator.from_journal.fidelity import Fidelity, FigureError, compare_with_recorded, compare_with_simulated
 
@@ -24,10 +25,11 @@ def run(
 ) -> None:
     """What `rankcore fidelity` does, errors and exit status included."""
     with told_in_one_line("interrupted, nothing was written"), Outputs() as outputs:
-        inputs = (journal, *(() if against is None else (against,)))
+        journals = (journal, *(() if against is None else (against,)))
+        inputs = (*journals, *(file for each in journals for file in beside(each)))
         part = outputs.open("--json", Path(json_file), inputs) if json_file not in (None, "-") else None
         world = _read(journal)
-        noise = None if against is None else compare_with_recorded(world, _read(against))
+        noise = None if against is None else compare_with_recorded(world, _read_again(against, world))
         with runs_bar("simulating", quiet) as bar:
             found = compare_with_simulated(world, runs, lambda done: bar.show(done, runs), drawn=drawn)
         beyond = found.beyond(tolerance)
@@ -51,6 +53,15 @@ def _read(journal: Path) -> RecordedWorld:
         raise Refusal(f"{journal}: expected a request file with calls beside it, found none")
     for text in world.warnings:
         warn(text)
+    return world
+
+
+def _read_again(journal: Path, first: RecordedWorld) -> RecordedWorld:
+    """Another recording, which has to be one of the same run."""
+    world = _read(journal)
+    expected, found = (", ".join(sorted(each.history.states)) for each in (first, world))
+    if expected != found:
+        raise Refusal(f"--against: expected a recording of {expected}, found one of {found} in {journal}")
     return world
 
 

@@ -3,6 +3,7 @@
 import fcntl
 import gzip
 import os
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, Any, NoReturn, cast
@@ -270,8 +271,24 @@ def open_packed(path: str | os.PathLike[str]) -> IO[bytes]:
 
     Raises:
         OSError: It cannot be read.
+        JournalError: While lines are read: what is packed was cut off or damaged, or is not packed at all.
     """
-    return cast(IO[bytes], gzip.open(path, "rb")) if os.fspath(path).endswith(PACKED) else open(path, "rb")
+    return cast(IO[bytes], _Packed(path, "rb")) if os.fspath(path).endswith(PACKED) else open(path, "rb")
+
+
+class _Packed(gzip.GzipFile):
+    """One that says which file, and behind which line, does not unpack."""
+
+    _lines = 0
+
+    def readline(self, size: int | None = -1) -> bytes:
+        try:
+            line = super().readline(size)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            problem = f"what follows does not unpack ({error!s:.80}): the file was cut off or damaged, or is not packed"
+            raise JournalError(str(self.name), self._lines + 1, problem) from error
+        self._lines += 1
+        return line
 
 
 def _is_written(file: IO[bytes]) -> bool:

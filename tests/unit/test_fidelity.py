@@ -211,6 +211,32 @@ def test_fidelity_says_how_far_they_are_apart_and_exits_with_1_beyond(run, anoth
         calls.rename(request_file_of(journal))
 
 
+def test_nothing_is_written_over_the_calls_of_a_recording(run):
+    journal, _, _ = run
+    calls = request_file_of(journal)
+    before = calls.read_bytes()
+    for command in (["calibrate", str(journal), "-o"], ["fidelity", str(journal), "--runs", "1", "--json"]):
+        done = CliRunner().invoke(app, [*command, str(calls)])
+        assert (done.exit_code, "which is an input" in done.stderr, calls.read_bytes() == before) == (2, True, True)
+
+
+def test_calls_that_stand_in_two_files_alike_are_refused(run, tmp_path):
+    journal, _, _ = run
+    calls = str(request_file_of(journal))
+    done = CliRunner().invoke(app, ["calibrate", str(journal), *["--requests", calls] * 2, "-o", str(tmp_path / "x.yaml")])
+    assert (done.exit_code, "expected each file once" in done.stderr) == (2, True)
+
+
+def test_files_of_another_application_are_told(run, tmp_path):
+    journal, _, _ = run
+    other = recorded(tmp_path, SCENARIO.partition("faults:")[0].replace("name: llm", "name: code"), "other")
+    done = CliRunner().invoke(app, ["fidelity", str(journal), "--runs", "1", "--against", str(other)])
+    assert (done.exit_code, "expected a recording of llm, found one of code" in done.stderr) == (2, True)
+    world = read_recorded(other, [request_file_of(journal)])
+    assert not world.calls
+    assert "calls are of llm, which it does not have" in world.warnings[-1]
+
+
 def test_a_simulation_that_is_not_like_it_is_told(run, monkeypatch):
     journal, _, _ = run
     monkeypatch.setattr("executors.simulator.from_journal.calibration._took_s", lambda call: 0.01)
@@ -225,6 +251,16 @@ def test_packed_recordings_are_read_as_they_are(run, tmp_path):
         with gzip.open(tmp_path / f"{file.name}.gz", "wb") as packed:
             packed.write(file.read_bytes())
     assert read_recorded(tmp_path / f"{journal.name}.gz").calls == world.calls
+
+
+def test_a_packed_recording_that_does_not_unpack_is_told_with_its_name(run, tmp_path):
+    journal, _, _ = run
+    path = tmp_path / f"{journal.name}.gz"
+    whole = gzip.compress(journal.read_bytes())
+    for packed in (whole[: len(whole) // 2], whole[:10] + b"\xff" * 20 + whole[30:], journal.read_bytes()):
+        path.write_bytes(packed)
+        done = CliRunner().invoke(app, ["calibrate", str(path), "-o", str(tmp_path / "x.yaml")])
+        assert (done.exit_code, path.name in done.stderr, "unpack" in done.stderr) == (2, True, True), done.stderr
 
 
 def test_a_recording_that_goes_on_from_something_is_refused(run, tmp_path):

@@ -95,6 +95,8 @@ def test_costs_are_those_of_gpus_with_prices():
     assert parse_aim("cost", None, 2.5, has_prices=True).value(both) == 2.5 * 8
     assert parse_aim("cost_per_mtok_output", None, None).value(both) == 5.0
     assert parse_goal("cost_per_mtok_good < 9").margin(both) == -math.inf
+    good = parse_aim("cost_per_mtok_good", None, None)
+    assert good.shown(good.value(both)) == "never", "nobody had a token for the money"
     reading = {"--minimize": parse_aim("cost", None, None, has_prices=True).reading}
     with pytest.raises(ScenarioError, match="--minimize: expected cost_usd for a deployment with GPUs with prices"):
         check_names(reading, ["llm"], {COSTS: []})

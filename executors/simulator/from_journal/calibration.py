@@ -141,7 +141,10 @@ def read_recorded(path: Path, requests: Iterable[Path] | None = None) -> Recorde
     calls.sort(key=lambda call: call.at)
     if early := sum(1 for call in calls if call.at < 0):
         warnings.append(f"{path}: {early} calls came before the deployment was asked for, and are left out")
-    calls = [call for call in calls if call.at >= 0]
+    if strange := sorted({call.deployment for call in calls} - set(history.states)):
+        count = sum(1 for call in calls if call.deployment in strange)
+        warnings.append(f"{path}: {count} calls are of {', '.join(strange)}, which it does not have: they are left out")
+    calls = [call for call in calls if call.at >= 0 and call.deployment in history.states]
     measured = [_without_the_way(each, begun_at, _last_answers(calls)) for each in history.measured]
     return RecordedWorld(path, history, begun_at, calls, measured, error_s, dropped, routing, tuple(warnings))
 

@@ -19,6 +19,7 @@ from executors.simulator.scenario.model import Scenario
 
 PERCENTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 SHARE = "share"
+NEVER = "never"
 
 
 class FigureKind(StrEnum):
@@ -182,7 +183,7 @@ class Goal:
     def shown(self, value: float) -> str:
         """A value of its figure in words."""
         if math.isinf(value):
-            return "never"
+            return NEVER
         if self.reading.before == SHARE:
             return f"{number(100 * value)} %"
         return f"{number(value)} {self.reading.figure.unit}".rstrip()
@@ -334,7 +335,7 @@ class Aim:
 
     def shown(self, value: float) -> str:
         """A value in words."""
-        return f"{number(value)} {self.unit}".rstrip()
+        return NEVER if math.isinf(value) else f"{number(value)} {self.unit}".rstrip()
 
 
 def parse_aim(minimize: str | None, maximize: str | None, gpu_price: float | None, *, has_prices: bool = False) -> Aim:
