@@ -157,7 +157,7 @@ class SlurmExecutor(LineExecutor[JobOfReplica]):
         """A job of an earlier controller: who is not born yet never will be, since it would end at its birth anyway."""
         found, serial = standing(job, self._nodes), serial_of(job.comment.replica)
         if found is JobStanding.OVER:
-            return
+            return forget(self.folder, serial)  # else it is a survivor once Slurm has forgotten it
         if claim(self.folder, serial):
             forget(self.folder, serial)
             self._errands.ask(EndJob(job.comment.replica, job.comment.token))
