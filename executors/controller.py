@@ -448,7 +448,7 @@ def read_status(path: Path) -> Status:
         raise DamagedFileError(
             path,
             f"must hold what a controller wrote down last, and cannot be read: {error}; "
-            "it is written anew with the next change, or when `rankcore run --executor local` takes the replicas over",
+            "it is written anew with the next change, or when the same `rankcore run` takes the replicas over",
         ) from None
 
 
