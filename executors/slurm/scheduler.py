@@ -24,11 +24,12 @@ class SlurmAwayError(SlurmError):
 
 
 class Comment(msgspec.Struct, frozen=True):
-    """What a job says about itself: the only thing that outlives Slurm's job numbers."""
+    """What a job says about itself, and of which folder (`folder.identity`) it is. Only this outlives Slurm's job numbers."""
 
     replica: str
     epoch: int
     token: str
+    folder: str
 
 
 @attrs.frozen
