@@ -32,7 +32,7 @@ from executors.private_folder import PlaceError
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.overview import DeploymentInfo, ReplicaStatus, Status
 from executors.run.answers import Answers, report_of
-from executors.run.checkpoint import record_in
+from executors.run.checkpoint import RECORD, record_in
 from executors.run.door import Door
 from executors.run.fence import FenceError
 from executors.run.files import LOG, SAID, STAYS, DamagedFileError
@@ -171,10 +171,14 @@ class Controller:
             self._look()
 
     def _check_executor(self) -> None:
-        """Two executors know nothing of each other's replicas: a rank would be believed twice."""
+        """Two executors know nothing of each other's replicas, nor of each other's records: a rank would be believed twice.
+
+        So what counts is the file, which is there until a deployment has ended.
+        """
         file = self._folder / EXECUTOR
+        is_there = file.exists() or (self._folder / RECORD).exists()
         before = file.read_text() if file.exists() else FIRST_EXECUTOR
-        if before != self._executor_name and self.fence.read() is not None:
+        if is_there and before != self._executor_name:
             raise PlaceError(
                 f"{self._name} is of executor {before!r}, whose replicas may live, found --executor {self._executor_name}: "
                 f"`rankcore run --executor {before}` takes them over, and Ctrl-C ends them"
@@ -444,7 +448,7 @@ def read_status(path: Path) -> Status:
         raise DamagedFileError(
             path,
             f"must hold what a controller wrote down last, and cannot be read: {error}; "
-            "it is written anew with the next change, or when `rankcore run --executor local` takes the replicas over",
+            "it is written anew with the next change, or when the same `rankcore run` takes the replicas over",
         ) from None
 
 

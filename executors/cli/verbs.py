@@ -20,7 +20,7 @@ from executors.deployment_ids import meant_by
 KEPT = ("WARM", "COLD")
 LOOK_EVERY_S = 1.0
 GONE = (
-    "its controller is gone, and this is how it was: `rankcore run --executor local` takes the replicas over; "
+    "its controller is gone, and this is how it was: the same `rankcore run` takes the replicas over; "
     "they end by themselves after 10 minutes"
 )
 SILENT = "its command does not answer, and this is how it was when that was written down last: it may begin, end, or be stopped"

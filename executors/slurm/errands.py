@@ -31,7 +31,7 @@ import attrs
 
 from executors.run.fence import Fence, FenceError, ReplacedError
 from executors.slurm import scheduler
-from executors.slurm.folder import ENDED, START, renewed_at_ns, serial_of
+from executors.slurm.folder import ENDED, START, identity, renewed_at_ns, serial_of
 from executors.slurm.options import SlurmError, SlurmOptions
 from executors.slurm.scheduler import Comment, Job, NodeSeen, SlurmAwayError
 from executors.slurm.standing import JobStanding, standing
@@ -118,6 +118,7 @@ class Errands:
     def __init__(self, folder: Path, application: str, name: str, fence: Fence, options: SlurmOptions) -> None:
         self._folder, self._application, self._name = folder, application, name
         self._fence, self._options = fence, options
+        self._identity = identity(folder)
         self.watched: Mapping[ReplicaId, str] = {}
         self._todo: dict[tuple[type, ReplicaId], Errand] = {}
         self._put_back: dict[tuple[type, ReplicaId], Errand] = {}
@@ -219,7 +220,7 @@ class Errands:
             "host": socket.gethostname(),
             "lease_s": self._options.lease_s,
         }
-        comment = Comment(errand.replica_id, errand.start.epoch, errand.token)
+        comment = Comment(errand.replica_id, errand.start.epoch, errand.token, self._identity)
         # -P: a folder `executors` where this is run is not taken for ours.
         where = scheduler.Where(errand.start.node_id, errand.without)
         command = (sys.executable, "-P", "-m", "executors.slurm.replica", str(self._folder), serial)

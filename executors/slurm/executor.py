@@ -16,7 +16,18 @@ from executors.line_executor import LineExecutor, LineReplica, now
 from executors.run.fence import Fence, FenceError
 from executors.slurm import scheduler
 from executors.slurm.errands import EndJob, Errands, Exclude, Listed, Refused, Submit, new_token
-from executors.slurm.folder import MARGIN_S, NOTICE, claim, forget, listens_at, prepare, renewed_at_ns, serial_of, unlisted
+from executors.slurm.folder import (
+    MARGIN_S,
+    NOTICE,
+    claim,
+    forget,
+    identity,
+    listens_at,
+    prepare,
+    renewed_at_ns,
+    serial_of,
+    unlisted,
+)
 from executors.slurm.options import SlurmOptions
 from executors.slurm.scheduler import Job, NodeSeen
 from executors.slurm.standing import JobStanding, standing
@@ -93,10 +104,12 @@ class SlurmExecutor(LineExecutor[JobOfReplica]):
         self._nodes: Mapping[NodeId, NodeSeen] = {}
         name = f"rankcore/{folder.parent.name}/{folder.name}"
         jobs, forgotten = scheduler.jobs(name), []
+        mine = identity(folder)
         self._see_nodes(scheduler.nodes(options.partition))
         self._errands = Errands(folder, application, name, self.fence, options)
         for job in jobs.values():
-            self._take_over(job)
+            if job.comment.folder == mine:  # else it is of a deployment of that name in another folder
+                self._take_over(job)
         for replica_id, token in unlisted(folder, spec().name, jobs):
             self.replicas[replica_id] = JobOfReplica(replica_id, token)
             forgotten.append(token)
@@ -157,7 +170,7 @@ class SlurmExecutor(LineExecutor[JobOfReplica]):
         """A job of an earlier controller: who is not born yet never will be, since it would end at its birth anyway."""
         found, serial = standing(job, self._nodes), serial_of(job.comment.replica)
         if found is JobStanding.OVER:
-            return
+            return forget(self.folder, serial)  # else it is a survivor once Slurm has forgotten it
         if claim(self.folder, serial):
             forget(self.folder, serial)
             self._errands.ask(EndJob(job.comment.replica, job.comment.token))

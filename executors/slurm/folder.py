@@ -5,6 +5,7 @@ start/<serial>   what a replica is started with, the token of its job, and the s
 born/<serial>    a life has begun, or never will: made once, by replica or controller (`claim`), and touched as a lease
 ended/<serial>   an order to end, for a replica that nothing else reaches
 at/<serial>      where a replica listens
+identity         what the comments of its jobs name it by: a deployment of the same name may be in another folder
 
 **The races.** What Slurm says of a job is not what there is. Measured with Slurm 22.05: a job that was acknowledged is unknown
 after a crash of its controller, and its number belongs to another; one with `--no-requeue` is run a second time; one is in
@@ -27,22 +28,31 @@ submitted before the fence rose reads the epoch at its birth, and exits. What is
 
 import json
 import os
+import secrets
 from collections.abc import Container, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from executors.whole_files import write_whole
 from rankcore.values import ReplicaId
 
 MARGIN_S = 5.0
 NOTICE = "notice"
 """A line that is neither command nor event: Slurm has sent SIGTERM, and will end this job."""
-START, BORN, ENDED, AT = "start", "born", "ended", "at"
+START, BORN, ENDED, AT, IDENTITY = "start", "born", "ended", "at", "identity"
 
 
 def prepare(folder: Path) -> None:
     """Make what is not there."""
     for name in (START, BORN, ENDED, AT):
         (folder / name).mkdir(mode=0o700, exist_ok=True)
+
+
+def identity(folder: Path) -> str:
+    """What tells it from all other folders; made once, by whoever has the fence."""
+    if not (folder / IDENTITY).exists():
+        write_whole(folder / IDENTITY, secrets.token_hex(8))
+    return (folder / IDENTITY).read_text()
 
 
 def serial_of(replica_id: ReplicaId) -> str:

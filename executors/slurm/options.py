@@ -2,7 +2,6 @@
 
 import shutil
 import subprocess
-from pathlib import Path
 
 from msgspec import Struct
 
@@ -10,7 +9,7 @@ from rankcore.errors import RankcoreError
 
 WEAK_TRACKERS = ("proctrack/linuxproc", "proctrack/pgid")
 LEASE_S_MIN = 3.0
-ANSWER_S, PROBE_S = 1.5, 30.0
+ANSWER_S = 1.5
 
 
 class SlurmError(RankcoreError):
@@ -76,28 +75,9 @@ def problem_of(options: SlurmOptions) -> str | None:
     return None
 
 
-def probe(options: SlurmOptions, folder: Path) -> None:
-    """Run a job of a moment: whether a node can write to the folder is not to be seen from here.
-
-    Raises:
-        SlurmError: It cannot.
-    """
-    probe = folder / "probe"
-    said = _said("srun", "--nodes=1", "--ntasks=1", "--immediate=10", *options.arguments(), "touch", str(probe))
-    try:
-        probe.unlink()
-    except FileNotFoundError:
-        raise SlurmError(
-            f"a job could not write to {folder}{'' if said is not None else ', or did not start within 10 s'}: "
-            "use a folder on a file system that login and compute nodes share"
-        ) from None
-
-
 def _said(*call: str) -> str | None:
     try:
-        done = subprocess.run(
-            call, capture_output=True, text=True, timeout=PROBE_S if call[0] == "srun" else ANSWER_S, stdin=subprocess.DEVNULL
-        )
+        done = subprocess.run(call, capture_output=True, text=True, timeout=ANSWER_S, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None

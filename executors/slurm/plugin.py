@@ -8,7 +8,8 @@ from executors.plugin import API, ControllerFence, ExecutorPlugin
 from executors.private_folder import checked
 from executors.run.folder_fence import FolderFence
 from executors.slurm.executor import SlurmExecutor
-from executors.slurm.options import SlurmOptions, probe, problem_of
+from executors.slurm.options import SlurmOptions, problem_of
+from executors.slurm.scheduler import probe
 from rankcore import DeploymentSpec
 
 

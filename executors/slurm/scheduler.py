@@ -3,15 +3,20 @@
 import os
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 
 import attrs
 import msgspec
 
+from executors.slurm.folder import AT
 from executors.slurm.options import SlurmError, SlurmOptions
 
 CALL_S = 30.0
 UNSURE = ("Unable to contact", "timed out", "Zero Bytes", "Connection refused", "Transport endpoint", "error receiving")
 """What Slurm's programs say when they do not know whether a request was carried out."""
+
+WAITS, HAS_RUN = "queued and waiting for resources", "task 0: "
+"""What `srun` says of a job that it takes and has no room for, and of one that has run and failed."""
 
 
 class SlurmAwayError(SlurmError):
@@ -19,11 +24,12 @@ class SlurmAwayError(SlurmError):
 
 
 class Comment(msgspec.Struct, frozen=True):
-    """What a job says about itself: the only thing that outlives Slurm's job numbers."""
+    """What a job says about itself, and of which folder (`folder.identity`) it is. Only this outlives Slurm's job numbers."""
 
     replica: str
     epoch: int
     token: str
+    folder: str
 
 
 @attrs.frozen
@@ -59,6 +65,37 @@ class Where:
         if self.node_id is not None:
             return [f"--nodelist={self.node_id}"]
         return [f"--exclude={','.join(self.without)}"] if self.without else []
+
+
+def probe(options: SlurmOptions, folder: Path) -> None:
+    """Run a job of a moment: whether a node can write to the folder is not to be seen from here.
+
+    None is run where a replica that has not ended has written there; and one that Slurm takes, and has no room for now, says
+    nothing against the folder. So a cluster that is full, be it of our own replicas, keeps no controller from its ranks.
+
+    Raises:
+        SlurmError: No node can, or Slurm takes no such job; the text has Slurm's own words.
+    """
+    if any((folder / AT).glob("*")):
+        return
+    file, said = folder / "probe", ""
+    try:
+        _call("srun", "--nodes=1", "--ntasks=1", "--immediate=10", *options.arguments(), "touch", str(file))
+    except SlurmAwayError:
+        raise
+    except SlurmError as error:
+        said = str(error)
+    if WAITS in said:
+        return
+    if said and HAS_RUN not in said:
+        raise SlurmError(f"Slurm takes no job with {' '.join(options.arguments())}: {said}")
+    try:
+        file.unlink()
+    except FileNotFoundError:
+        raise SlurmError(
+            f"a job could not write to {folder}: use a folder on a file system that login and compute nodes share"
+            f"{f' ({said})' if said else ''}"
+        ) from None
 
 
 def submit(options: SlurmOptions, name: str, comment: Comment, command: Sequence[str], log: str, where: Where) -> str:

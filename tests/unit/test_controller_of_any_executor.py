@@ -6,9 +6,11 @@ from contextlib import contextmanager
 import pytest
 
 from executors.controller import Controller
+from executors.private_folder import PlaceError
 from executors.run.checkpoint import RECORD
 from executors.run.fence import FenceError
 from executors.run.files import DamagedFileError
+from executors.run.folder_fence import FolderFence
 from rankcore import DeploymentSpec
 from rankcore.commands import InitializeReplica, KillReplica, StartReplica, StopReplica
 from rankcore.events import ReplicaPlaced, ReplicaReady, ReplicaStopped
@@ -104,6 +106,15 @@ def test_the_record_is_behind_the_executors_own_fence_and_goes_with_the_deployme
     assert not (tmp_path / RECORD).exists()
     controller.stop(10.0)
     assert (fence.record, fence.epoch, controller.executor.there, controller.executor.closed) == (None, 1, {}, True)
+
+
+def test_a_deployment_that_has_not_ended_goes_on_with_its_own_executor_wherever_its_record_is(tmp_path, fence):
+    Controller(tmp_path, "m:app", SPEC, fence, Obedient, executor_name="elsewhere").leave()
+    for name, other in (("local", FolderFence(tmp_path)), ("nomad", Elsewhere())):
+        with pytest.raises(PlaceError, match=f"a/m is of executor 'elsewhere', .* found --executor {name}"):
+            Controller(tmp_path, "m:app", SPEC, other, Obedient, executor_name=name)
+    Controller(tmp_path, "m:app", SPEC, fence, Obedient, executor_name="elsewhere").kill()
+    Controller(tmp_path, "m:app", SPEC, FolderFence(tmp_path), Obedient).kill()
 
 
 def test_a_controller_that_was_replaced_there_ends(tmp_path, fence):

@@ -17,7 +17,7 @@ STATUS = Status(namespace="n", epoch=1, controller_pid=7, journal=None, deployme
 
 @pytest.mark.parametrize(
     ("locked", "answers", "said"),
-    [(True, True, ""), (True, False, "its command does not answer"), (False, False, "its controller is gone")],
+    [(True, True, ""), (True, False, "its command does not answer"), (False, False, "the same `rankcore run` takes")],
 )
 def test_a_status_that_was_written_down_is_not_taken_for_an_answer(tmp_path, monkeypatch, capsys, locked, answers, said):
     def asked(*_, **__):

@@ -13,7 +13,7 @@ UP, SILENT, DOWN = (NodeSeen("idle", True, 8, ""), NodeSeen("idle", False, 8, ""
 
 
 def job(state: str, node_id: str = "n0") -> Job:
-    return Job("7", state, node_id, "None", Comment("app#1.0", 1, "token"))
+    return Job("7", state, node_id, "None", Comment("app#1.0", 1, "token", "f"))
 
 
 @pytest.mark.parametrize("state", [*STANDINGS, "A_STATE_OF_A_LATER_SLURM"])

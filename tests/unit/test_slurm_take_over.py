@@ -1,0 +1,48 @@
+"""Whom a controller that begins finds: jobs that Slurm lists, and files that replicas have left."""
+
+import pytest
+
+from executors.run.fence import Fence
+from executors.slurm import scheduler
+from executors.slurm.executor import SlurmExecutor
+from executors.slurm.folder import AT, START, claim, identity, prepare, unlisted
+from executors.slurm.options import SlurmOptions
+from executors.slurm.scheduler import Comment, Job, NodeSeen
+from rankcore import DeploymentSpec
+
+SPEC = DeploymentSpec(name="a/m", target_replicas=1)
+
+
+@pytest.fixture
+def begun(tmp_path, monkeypatch):
+    """A controller that finds one job, of a replica that was born here, in a state and of a folder."""
+    prepare(tmp_path)
+    claim(tmp_path, "1.0")
+    (tmp_path / START / "1.0").write_text('{"token": "t"}')
+    (tmp_path / AT / "1.0").write_text("")
+    monkeypatch.setattr(scheduler, "nodes", lambda partition: {"n0": NodeSeen("idle", True, 8, "")})
+
+    def begin(state, folder, token="t"):
+        there = Job("7", state, "n0", "None", Comment("a/m#1.0", 1, token, folder))
+        monkeypatch.setattr(scheduler, "jobs", lambda name: {token: there})
+        executor = SlurmExecutor(tmp_path, "m:app", lambda: SPEC, 2, SlurmOptions(), Fence(tmp_path, 2))
+        found = {each: replica.token for each, replica in executor.replicas.items()}
+        executor.close()
+        return found
+
+    return begin
+
+
+def test_a_job_of_that_name_in_another_folder_is_left_alone(tmp_path, begun, monkeypatch):
+    monkeypatch.setattr(scheduler, "end", lambda job_id: pytest.fail("it is somebody else's"))
+    assert begun("RUNNING", "another folder", "theirs") == {"a/m#1.0": "t"}, "and ours is a survivor that Slurm does not list"
+
+
+@pytest.mark.parametrize(("state", "survives"), [("CANCELLED", False), ("RUNNING", True)])
+def test_whose_job_ended_while_no_controller_was_there_is_no_survivor_once_slurm_has_forgotten_it(
+    tmp_path, begun, state, survives
+):
+    found = begun(state, identity(tmp_path))
+    assert found == ({"a/m#1.0": "t"} if survives else {})
+    assert [each for each, _ in unlisted(tmp_path, "a/m", {})] == list(found)
+    assert not claim(tmp_path, "1.0"), "there is no second life"
