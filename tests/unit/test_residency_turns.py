@@ -372,3 +372,12 @@ def test_a_load_that_begins_while_an_urgent_one_waits_is_broken_off_in_the_same_
     assert moves == [("LoadToGpu", "m#3"), ("UnloadFromGpu", "m#3")]
     assert [*cluster.state.broken_off] == ["m"]
     assert cluster.answer(cluster.pending[-1]).where("u#4")[1] == "loading"
+
+
+def test_the_first_in_line_takes_what_its_node_turns_out_to_have_more_before_anybody_else():
+    """It joins again with 7 where it had 4: with the 1 that it holds m waits for a no longer, and s does not overtake it."""
+    cluster = loaded(units(), model("a", 3)).deploy(model("m", 4)).deploy(model("s", 3))
+    assert [cluster.where(each)[1] for each in ("m#1", "s#2")] == ["reserving", "waiting"]
+    cluster.join("n1", 7)
+    assert [cluster.where(each)[1] for each in ("a#0", "m#1", "s#2")] == ["serving", "loading", "reserving"]
+    assert said(cluster, "slipped") == []
