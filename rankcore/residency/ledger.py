@@ -197,8 +197,9 @@ class Ledger:
     # ---- nodes
 
     def set_node(self, node: ResidencyNode) -> None:
-        """A node is new, or has other capacities."""
+        """A node is new, or has other capacities: what it has more may be at the place of who is first in line."""
         self.nodes = self.nodes.set(node.node_id, node)
+        self.relieved = True
         self._touched[node.node_id] = None
 
     def learn(self, node: ResidencyNode) -> None:

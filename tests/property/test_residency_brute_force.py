@@ -6,7 +6,7 @@ Who leaves becomes WARM where CPU memory could hold it, and of WARM replicas tho
 
 from itertools import chain, combinations
 
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from rankcore.residency import Level, ModelSpec, Phase, Wanted, open_residency, plan_residency, residency_step
@@ -93,7 +93,9 @@ def same_plan(state, spec):
 
 @given(nodes, residents, uses, newcomers, parts)
 def test_the_plan_is_the_cheapest_that_there_is(nodes, residents, uses, newcomer, parts):
-    same_plan(cluster(nodes, residents, uses), ModelSpec(model="new", **uneven(newcomer, parts)))
+    state = cluster(nodes, residents, uses)
+    assume(state.head is None)  # whose reservation the planner by brute force knows nothing of
+    same_plan(state, ModelSpec(model="new", **uneven(newcomer, parts)))
 
 
 @given(

@@ -290,6 +290,10 @@ def test_what_is_wrong_with_the_rest_is_told_with_its_place(keys, expected):
             {"faults": [{"kind": "load_failure", "at": 1, "deployment": "p"}]},
             "faults[0].kind: expected another one, as no deployment has residency",
         ),
+        (
+            {"displacement": {"turn_factor": 2}},
+            "displacement: expected nothing, as no deployment has residency",
+        ),
     ],
 )
 def test_without_residency_nothing_happens_to_weights(keys, expected):
@@ -425,6 +429,13 @@ def test_each_rule_of_displacement_that_is_compared_is_of_a_few_lines_and_holds_
         ).scenario()
         assert scenario.displacement.policy != ResidencyPolicy()
         assert scenario.deployments[0].residency.min_hot_s in (5.0, 60.0, 3600.0)
+
+
+def test_a_file_of_settings_that_is_empty_or_a_folder_is_called_by_its_name(folder):
+    (folder / "none.yaml").write_text("")
+    for path in (folder / "none.yaml", folder):
+        with pytest.raises(ScenarioError, match=r"expected a file of settings, found (an empty file|a directory)"):
+            read_settings(path)
 
 
 def test_a_scenario_of_models_is_read_as_one_of_deployments_with_residency(folder):

@@ -357,3 +357,27 @@ def test_a_promise_to_one_whose_load_is_broken_off_is_told_to_be_none():
     cluster.deploy(model("u", 4, priority=1))
     assert cluster["m#1"].due_at is None
     assert said(cluster, "slipped") == [("m#1", "its load is broken off for u#2")]
+
+
+@pytest.mark.parametrize("reserves", [True, False])
+def test_a_load_that_begins_while_an_urgent_one_waits_is_broken_off_in_the_same_step(reserves):
+    """Who waits could not displace m as long as somebody made room for it; and is first in line nowhere: t is, if anybody."""
+    cluster = loaded(units((4,), (8,), reserves=reserves), model("b", 8))
+    cluster = loaded(cluster, model("a", 4), calls=0)
+    cluster.deploy(model("t", 8, priority=9))
+    cluster.deploy(model("m", 4, priority=1)).deploy(model("u", 4, priority=2))
+    assert [type(each).__name__ for each in cluster.pending] == ["UnloadFromGpu"]
+    cluster.answer()
+    moves = [(type(each).__name__, each.replica_id) for each in cluster.pending]
+    assert moves == [("LoadToGpu", "m#3"), ("UnloadFromGpu", "m#3")]
+    assert [*cluster.state.broken_off] == ["m"]
+    assert cluster.answer(cluster.pending[-1]).where("u#4")[1] == "loading"
+
+
+def test_the_first_in_line_takes_what_its_node_turns_out_to_have_more_before_anybody_else():
+    """It joins again with 7 where it had 4: with the 1 that it holds m waits for a no longer, and s does not overtake it."""
+    cluster = loaded(units(), model("a", 3)).deploy(model("m", 4)).deploy(model("s", 3))
+    assert [cluster.where(each)[1] for each in ("m#1", "s#2")] == ["reserving", "waiting"]
+    cluster.join("n1", 7)
+    assert [cluster.where(each)[1] for each in ("a#0", "m#1", "s#2")] == ["serving", "loading", "reserving"]
+    assert said(cluster, "slipped") == []

@@ -31,6 +31,7 @@ SCENARIO_KEYS = tuple(
 _PART = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)((?:\[[^][]*\])*)")
 _INDEX = re.compile(r"\[([^][]*)\]")
 _RANGE = re.compile(r"(-?\d+(?:\.\d+)?)\.\.(-?\d+(?:\.\d+)?)(?::(\d+(?:\.\d+)?))?")
+SETTINGS = "file of settings"
 VALUES_MAX = 10_000
 """Of one range."""
 
@@ -78,7 +79,7 @@ def read_settings(path: Path) -> tuple[Setting, ...]:
     Raises:
         ScenarioError: It cannot be read, or is no such mapping.
     """
-    data, _ = parse(read_text(path), str(path))
+    data, _ = parse(read_text(path, SETTINGS), str(path), SETTINGS)
     if not isinstance(data, dict) or not data or not all(isinstance(key, str) for key in data):
         raise ScenarioError(f"{path}: expected a mapping of settings such as min_hot_s: 60, found {json.dumps(data)[:80]}")
     return tuple(Setting(key, json.dumps(value)) for key, value in data.items())

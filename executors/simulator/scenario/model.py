@@ -452,6 +452,8 @@ class Scenario:
             for key in ("node_list", "weight_sizes"):
                 if getattr(self, key) is not None:
                     raise FieldProblem((key,), "a mapping", "nothing, as no deployment has residency")
+            if self.displacement != DisplacementRule():
+                raise FieldProblem(("displacement",), "a mapping", "nothing, as no deployment has residency")
             return
         for index, each in enumerate(self.deployments):
             if each.residency is None:

@@ -38,7 +38,7 @@ def check_step(before: ResidencyState, event: Event, step: ResidencyStep) -> lis
     return [
         *_is_a_function(before, event, step),
         *_records_stay(before, event, after),
-        *(found for old, new in changed for found in _victim_is_permitted(before, after, old, new)),
+        *(found for old, new in changed for found in _victim_is_permitted(before, step, old, new)),
         *(found for old, new in changed for found in _victims_are_needed(after, old, new)),
         *(found for old, new in changed for found in _becomes_warm_if_it_can(before, after, old, new)),
         *_smallest_copies_go_first(before, after, changed),
@@ -79,20 +79,23 @@ def _may_have_ended(record: Resident, event: Event) -> bool:
 
 
 def _victim_is_permitted(
-    before: ResidencyState, after: ResidencyState, old: Resident | None, new: Resident
+    before: ResidencyState, step: ResidencyStep, old: Resident | None, new: Resident
 ) -> Iterable[Violation]:
-    """T4; of one that was being loaded T16."""
+    """T4; of one that was being loaded, be it since this very step, T16."""
     newly = new.phase is Phase.LEAVING and (old is None or old.phase is not Phase.LEAVING)
     if not newly or new.makes_room_for is None:
         return
+    after = step.state
     newcomer = after.replicas[new.makes_room_for]
+    loads = old if old is not None and old.phase is Phase.LOADING else None
+    begins = any(isinstance(each, LoadToGpu) and each.replica_id == new.replica_id for each in step.commands)
     spec, wanted = after.models[new.model], after.models[newcomer.model]
     complaints = {
         "is dedicated": spec.dedicated,
         "has a higher priority": spec.priority > wanted.priority,
         "is of the same model": new.model == newcomer.model,
         "is of the same request": after.asked[new.model] == after.asked[newcomer.model],
-        "did not serve": new.hot_since is None and (old is None or old.phase is not Phase.LOADING),
+        "did not serve": new.hot_since is None and loads is None and not begins,
         "has not had its turn": not wanted.dedicated and not _has_had_its_turn(after, new),
         "is younger than its minimum time": not wanted.dedicated
         and new.hot_since is not None
@@ -101,12 +104,12 @@ def _victim_is_permitted(
     for complaint, broken in complaints.items():
         if broken:
             yield Violation("T4", f"{new.replica_id}, displaced by {newcomer.replica_id}, {complaint}")
-    if old is None or old.phase is not Phase.LOADING or new.hot_since is not None:
+    if new.hot_since is not None or (loads is None and not begins):
         return
     last = before.broken_off.get(new.model)
     amiss = {
         "for one of no higher priority": spec.priority >= wanted.priority,
-        "with more than half of it done": after.clock - old.since > old.hot_by - after.clock,
+        "with more than half of it done": loads is not None and after.clock - loads.since > loads.hot_by - after.clock,
         "twice in a row": last is not None and after.clock - last < after.policy.reuse_horizon_s,
     }
     for complaint, broken in amiss.items():

@@ -86,7 +86,7 @@ def _told_of(planner: DrivenPlanner, event: Event, told: list[Told]) -> DrivenPl
     for replica_id, returns in ledger.departed:
         model = _model_of(replica_id)
         if not returns and model != evicted:
-            called_for = _calling_for(called_for, model, called_for[model].replicas - 1)
+            called_for = _calling_for(called_for, model, max(0, called_for[model].replicas - 1))
     return DrivenPlanner(step.state, called_for)
 
 
