@@ -16,8 +16,8 @@ RESIDENCY = (
         "T4",
         "a dedicated replica is displaced like any other",
         DISPLACEMENT,
-        "is not Phase.SERVING or spec.dedicated or spec.priority",
-        "is not Phase.SERVING or spec.priority",
+        "not in HELD or spec.dedicated or spec.priority",
+        "not in HELD or spec.priority",
     ),
     Mutant(
         "displaced-before-its-minimum-time",
