@@ -52,10 +52,10 @@ class Fates:
 
     def look(self, now, waiting, is_served): ...
     def used(self, replica_id, in_flight): ...
-    def over(self, index): ...
+    def over(self, now, index, command): ...
 
-    def begun(self, index):
-        self.began_at[index] = self.queue._loop.now
+    def begun(self, now, index, replica_id):
+        self.began_at[index] = now
 
     def done(self, now, index):
         came = self.queue.arrivals.at_s[index]
