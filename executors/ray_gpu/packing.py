@@ -2,10 +2,13 @@
 
 import copyreg
 import hashlib
+import io
 import json
+import marshal
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import attrs
@@ -154,7 +157,8 @@ def pack(
         declared = weights.declared.encode() if weights is not None else b""
         declared += repr(sorted(logs.items())).encode() if logs is not None else b""
         declared += shared
-        version = version_of(blob + source_of(deployment.target) + declared, actor_options)
+        content = _by_content(deployment, args, dict(kwargs))
+        version = version_of(content + source_of(deployment.target) + declared, actor_options)
     before, behind = environment.module_path()
     code = Code(
         deployment=name,
@@ -355,6 +359,26 @@ def _pickle(deployment: Deployment, args: tuple[Any, ...], kwargs: dict[str, Any
                 "create what cannot be pickled in __init__"
             ) from error
     return bytes(cloudpickle.dumps((deployment.target, args, kwargs)))
+
+
+class _ContentPickler(cloudpickle.Pickler):  # type: ignore[misc]  # Ray's is untyped
+    """Pickles equal code equally.
+
+    A pickle says which strings of two functions are one object: others where Python has compiled the code than where it has read
+    it from `__pycache__`. And it has a set of constants in the order of this process.
+    """
+
+    def reducer_override(self, found: Any) -> Any:
+        if isinstance(found, CodeType):
+            return marshal.loads, (marshal.dumps(found, 2),)  # 2 is the last version that refers to no object twice
+        return super().reducer_override(found)
+
+
+def _by_content(deployment: Deployment, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    """What the version is made of: the same in each process that has the same code and arguments."""
+    written = io.BytesIO()
+    _ContentPickler(written).dump((deployment.target, args, kwargs))
+    return written.getvalue()
 
 
 def source_of(target: Any) -> bytes:
