@@ -364,8 +364,8 @@ def _pickle(deployment: Deployment, args: tuple[Any, ...], kwargs: dict[str, Any
 class _ContentPickler(cloudpickle.Pickler):  # type: ignore[misc]  # Ray's is untyped
     """Pickles equal code equally.
 
-    A pickle says which strings of two functions are one object: others where Python has compiled the code than where it has read
-    it from `__pycache__`. And it has a set of constants in the order of this process.
+    A pickle says which strings of two functions are one object: others where Python has compiled the code than where it has
+    read it from `__pycache__`. And it has a set of constants in the order of this process.
     """
 
     def reducer_override(self, found: Any) -> Any:
