@@ -305,3 +305,9 @@ def test_a_worker_says_nothing_to_an_older_controller_and_who_has_none_is_missin
     assert workers.news == []
     workers.carry_out(CarryOut("a/x", QueryReplica("a/x#1.7", 2)), 0.0)
     assert [type(each) for each in workers.news] == [ReplicaMissing]
+
+
+def test_a_stop_of_a_tenure_is_for_its_worker_and_breaks_a_promise_where_it_goes_to_the_backend():
+    workers = Workers({}, TakenMemory())
+    workers.carry_out(CarryOut("a/x", StopReplica("a/x#1.0", 1.0, 1)), 0.0)
+    assert [each.rule for each in workers.broken] == ["P4"]
