@@ -6,10 +6,10 @@
 """
 
 import warnings
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from executors.shadowing import hidden, warning_of
+from rankcore.homes import loading
 
 if TYPE_CHECKING:
     from executors.base import Executor
@@ -22,8 +22,4 @@ _HOMES = {"Driver": "executors.engine.loop", "Executor": "executors.base"}
 
 __all__ = ["Driver", "Executor"]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'executors' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+__getattr__ = loading(__name__, _HOMES)

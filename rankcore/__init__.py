@@ -7,8 +7,9 @@ An executor carries out the commands and reports events; nothing in here touches
 `rankcore.commands` hold what goes in and out, `rankcore.invariants` checks the promises R1..R12 and S1..S8.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rankcore.homes import loading
 
 if TYPE_CHECKING:
     from rankcore import codec, commands, errors, events, invariants
@@ -71,15 +72,6 @@ _HOMES = {
     "recover": "rankcore.core",
     "step": "rankcore.core",
 }
-_MODULES = ("codec", "commands", "errors", "events", "invariants")
 
-
-def __getattr__(name: str) -> Any:
-    """Load a name when it is first used: a replica's process wants `ReplicaRank`, and not the whole machine with it."""
-    if name in _MODULES:
-        return import_module(f"rankcore.{name}")  # which sets the attribute
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'rankcore' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(home), name)
-    return value
+__getattr__ = loading(__name__, _HOMES, ("codec", "commands", "errors", "events", "invariants"))
+"""A replica's process wants `ReplicaRank`, and not the whole machine with it."""

@@ -157,6 +157,7 @@ class RequestLog:
         self._queue: deque[RecordedRequest | ClockReading] = deque()
         self._queue_max = queue_max
         self._dropped = 0
+        self._counting = threading.Lock()
         self._told = 0
         self._is_over = threading.Event()
         self.problem: str | None = None
@@ -171,7 +172,7 @@ class RequestLog:
     def put(self, call: RecordedRequest | ClockReading) -> None:
         """Have it written; from any thread."""
         if len(self._queue) >= self._queue_max:
-            self._dropped += 1
+            self._drop()
         else:
             self._queue.append(call)
 
@@ -179,6 +180,10 @@ class RequestLog:
         """Write what is left, and end the file."""
         self._is_over.set()
         self._thread.join()
+
+    def _drop(self) -> None:
+        with self._counting:  # routers have threads of their own, and so has the writer
+            self._dropped += 1
 
     def _run(self) -> None:
         while not self._is_over.wait(WRITE_EVERY_S):
@@ -199,7 +204,8 @@ class RequestLog:
                     self._writer.append(each)
             except OSError as error:  # such as a full disk: calls go on, and their count says so
                 self.problem = self.problem or str(error)
-                self._dropped += 1
+                if isinstance(each, RecordedRequest):
+                    self._drop()
         if self._dropped > self._told:
             dropped = self._dropped
             try:

@@ -7,6 +7,7 @@ import json
 import marshal
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -157,8 +158,7 @@ def pack(
         declared = weights.declared.encode() if weights is not None else b""
         declared += repr(sorted(logs.items())).encode() if logs is not None else b""
         declared += shared
-        content = _by_content(deployment, args, dict(kwargs))
-        version = version_of(content + source_of(deployment.target) + declared, actor_options)
+        version = version_of(blob + source_of(deployment.target) + declared, actor_options)
     before, behind = environment.module_path()
     code = Code(
         deployment=name,
@@ -358,11 +358,13 @@ def _pickle(deployment: Deployment, args: tuple[Any, ...], kwargs: dict[str, Any
                 f"{what} cannot be pickled, which it must be to reach the replicas: {error}; "
                 "create what cannot be pickled in __init__"
             ) from error
-    return bytes(cloudpickle.dumps((deployment.target, args, kwargs)))
+    written = io.BytesIO()
+    _ContentPickler(written).dump((deployment.target, args, kwargs))
+    return written.getvalue()
 
 
 class _ContentPickler(cloudpickle.Pickler):  # type: ignore[misc]  # Ray's is untyped
-    """Pickles equal code equally.
+    """Pickles equal code equally, in each process: a version is made of it.
 
     A pickle says which strings of two functions are one object: others where Python has compiled the code than where it has
     read it from `__pycache__`. And it has a set of constants in the order of this process.
@@ -370,15 +372,9 @@ class _ContentPickler(cloudpickle.Pickler):  # type: ignore[misc]  # Ray's is un
 
     def reducer_override(self, found: Any) -> Any:
         if isinstance(found, CodeType):
-            return marshal.loads, (marshal.dumps(found, 2),)  # 2 is the last version that refers to no object twice
+            with suppress(ValueError):  # a constant that no source has, which somebody has put there
+                return marshal.loads, (marshal.dumps(found, 2),)  # 2 is the last version that refers to no object twice
         return super().reducer_override(found)
-
-
-def _by_content(deployment: Deployment, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-    """What the version is made of: the same in each process that has the same code and arguments."""
-    written = io.BytesIO()
-    _ContentPickler(written).dump((deployment.target, args, kwargs))
-    return written.getvalue()
 
 
 def source_of(target: Any) -> bytes:

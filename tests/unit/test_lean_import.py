@@ -16,7 +16,7 @@ def loaded(statement, *roots):
 
 
 def test_the_ranks_of_a_replica_come_without_the_machine():
-    assert loaded("from rankcore import ReplicaRank", "rankcore", "msgspec", "immutables") == ["rankcore", "rankcore.values"]
+    assert loaded("from rankcore import ReplicaRank", "rankcore", "msgspec", "immutables") == ["rankcore", "rankcore.homes", "rankcore.values"]
 
 
 @pytest.mark.parametrize("name", rankcore.__all__)
@@ -31,7 +31,7 @@ def test_an_unknown_name_is_refused():
 
 def test_a_replica_on_ray_brings_its_half_of_the_contract_and_nothing_that_decides():
     pytest.importorskip("ray")
-    values = ["rankcore", "rankcore.errors", "rankcore.values"]
+    values = ["rankcore", "rankcore.errors", "rankcore.homes", "rankcore.values"]
     half = ["rankcore.replica", "rankcore.replica.beliefs", "rankcore.replica.replica"]
     assert loaded("import executors.ray_gpu.replica", "rankcore", "immutables", "torch") == sorted(values + half)
 
@@ -90,5 +90,5 @@ def test_a_controller_on_ray_starts_with_what_it_decides_with_and_nothing_of_tho
 def test_the_half_of_a_worker_needs_the_values_alone():
     half = [f"rankcore.replica{part}" for part in ("", ".beliefs", ".replica", ".worker")]
     assert loaded("import rankcore.replica.worker", "rankcore", "immutables", "attrs", "ray") == sorted(
-        ["attrs", *loaded("import attrs", "attrs")[1:], "rankcore", "rankcore.values", *half]
+        ["attrs", *loaded("import attrs", "attrs")[1:], "rankcore", "rankcore.homes", "rankcore.values", *half]
     )

@@ -1,12 +1,17 @@
 """The version that a deployment has without one being said: that of its code and arguments, whichever process asks."""
 
 import os
+import pickle
 import subprocess
 import sys
+from fractions import Fraction
 
 import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
+
+from executors import ray_gpu as serve
+from executors.ray_gpu.packing import pack
 
 PARTS = """
 import os
@@ -53,3 +58,12 @@ def test_a_program_that_runs_again_has_the_version_it_had_whether_its_modules_ar
     assert list((tmp_path / "__pycache__").glob("parts.*.pyc")), "the second program reads what the first has compiled"
     assert version(number=1) == compiled
     assert version(number=222) != compiled
+
+
+def test_code_with_a_constant_that_no_source_has_is_packed_as_ever():
+    def half():
+        return None
+
+    half.__code__ = half.__code__.replace(co_consts=(Fraction(1, 2),))
+    target, _, _ = pickle.loads(pack(serve.deployment(half).bind(), (), {}, "shop").code.blob)
+    assert target() == Fraction(1, 2)

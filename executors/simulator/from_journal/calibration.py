@@ -145,7 +145,8 @@ def read_recorded(path: Path, requests: Iterable[Path] | None = None) -> Recorde
         count = sum(1 for call in calls if call.deployment in strange)
         warnings.append(f"{path}: {count} calls are of {', '.join(strange)}, which it does not have: they are left out")
     calls = [call for call in calls if call.at >= 0 and call.deployment in history.states]
-    measured = [_without_the_way(each, begun_at, _last_answers(calls)) for each in history.measured]
+    answers = _last_answers(calls)
+    measured = [_without_the_way(each, begun_at, answers) for each in history.measured]
     return RecordedWorld(path, history, begun_at, calls, measured, error_s, dropped, routing, tuple(warnings))
 
 
