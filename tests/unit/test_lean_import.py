@@ -16,7 +16,11 @@ def loaded(statement, *roots):
 
 
 def test_the_ranks_of_a_replica_come_without_the_machine():
-    assert loaded("from rankcore import ReplicaRank", "rankcore", "msgspec", "immutables") == ["rankcore", "rankcore.homes", "rankcore.values"]
+    assert loaded("from rankcore import ReplicaRank", "rankcore", "msgspec", "immutables") == [
+        "rankcore",
+        "rankcore.homes",
+        "rankcore.values",
+    ]
 
 
 @pytest.mark.parametrize("name", rankcore.__all__)
