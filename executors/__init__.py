@@ -6,10 +6,9 @@
 """
 
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from executors.shadowing import hidden, warning_of
-from rankcore.homes import loading
 
 if TYPE_CHECKING:
     from executors.base import Executor
@@ -22,4 +21,8 @@ _HOMES = {"Driver": "executors.engine.loop", "Executor": "executors.base"}
 
 __all__ = ["Driver", "Executor"]
 
-__getattr__ = loading(__name__, _HOMES)
+
+def __getattr__(name: str) -> Any:
+    from rankcore.homes import loading  # not above: the command's help does not need `rankcore`
+
+    return loading(__name__, _HOMES)(name)
