@@ -29,7 +29,7 @@ from executors.engine.store import FencedJournal, TextStore
 from executors.maintenance import Maintenance
 from executors.plugin import ControllerFence, OpenExecutor
 from executors.private_folder import PlaceError
-from executors.ray_gpu.errors import InvalidDeploymentError
+from executors.ray_gpu.errors import InvalidDeploymentError, refused
 from executors.ray_gpu.overview import DeploymentInfo, ReplicaStatus, Status
 from executors.run.answers import Answers, report_of
 from executors.run.checkpoint import RECORD, record_in
@@ -234,7 +234,7 @@ class Controller:
         try:
             self._running.deliver(event)
         except InvalidEventError as error:
-            raise InvalidDeploymentError(str(error)) from None
+            raise refused(error) from None
         self._running.deliver_all()
         if self._unsaved:
             raise InvalidDeploymentError(f"it counts once it is stored, which is tried again: {self._unsaved}")

@@ -50,7 +50,8 @@ def checked_reach(replicas: object) -> int | str:
     if is_share(replicas) or (type(replicas) is int and 0 <= replicas <= COUNT_MAX):
         assert isinstance(replicas, int | str)
         return replicas
-    raise InvalidCallError(f'replicas must be an integer from 0 to {COUNT_MAX}, or a share such as "25%", got {replicas!r:.80}')
+    allowed = f'an integer from 0 to {COUNT_MAX}, or a share such as "25%"'
+    raise InvalidCallError(f"replicas must be {allowed}, got {replicas!r:.80}", field="replicas")
 
 
 def promoted(reach: int | str, world_size: int) -> Fields:
@@ -67,7 +68,7 @@ def checked_ranks(ranks: object) -> tuple[int, ...]:
     named = tuple(ranks) if isinstance(ranks, Iterable) else (ranks,)
     for rank in named:
         if type(rank) is not int or not 0 <= rank <= COUNT_MAX:
-            raise InvalidCallError(f"ranks must be integers from 0 to {COUNT_MAX}, got {rank!r:.80}")
+            raise InvalidCallError(f"ranks must be integers from 0 to {COUNT_MAX}, got {rank!r:.80}", field="ranks")
     return named
 
 
@@ -78,7 +79,8 @@ def checked_ids(verb: str, replica_ids: object) -> tuple[ReplicaId, ...]:
         InvalidDeploymentError: It is a text, of which each letter would be one.
     """
     if isinstance(replica_ids, str) or not isinstance(replica_ids, Iterable):
-        raise InvalidDeploymentError(f"{verb} takes a list of ids, got {_kind(replica_ids)} {replica_ids!r:.80}")
+        found = f"{_kind(replica_ids)} {replica_ids!r:.80}"
+        raise InvalidDeploymentError(f"{verb} takes a list of ids, got {found}", field="replica_ids")
     return tuple(replica_ids)
 
 
@@ -96,7 +98,8 @@ def checked_deadline(deadline_s: object) -> float | None:
         return None
     if isinstance(deadline_s, bool) or not isinstance(deadline_s, int | float) or not 0 <= deadline_s <= SECONDS_MAX:
         raise InvalidCallError(
-            f"deadline_s must be a number of seconds from 0 to {SECONDS_MAX:g}, or None, got {deadline_s!r:.80}"
+            f"deadline_s must be a number of seconds from 0 to {SECONDS_MAX:g}, or None, got {deadline_s!r:.80}",
+            field="deadline_s",
         )
     return float(deadline_s)
 
@@ -108,7 +111,7 @@ def checked_reason(reason: object) -> str:
         InvalidCallError: It is no text.
     """
     if not isinstance(reason, str):
-        raise InvalidCallError(f"reason must be a text, got {reason!r:.80}")
+        raise InvalidCallError(f"reason must be a text, got {reason!r:.80}", field="reason")
     return reason
 
 
@@ -131,7 +134,9 @@ def changed(
     deployment = entry.spec.deployment
     if "target_replicas" in fields and entry.scaler is not None:
         raise InvalidDeploymentError(
-            f"the number of replicas of {deployment} follows its load: its autoscaling_config has min_replicas and max_replicas"
+            f"the number of replicas of {deployment} follows its load: "
+            "its autoscaling_config has min_replicas and max_replicas",
+            field="num_replicas",
         )
     ranks = attrs.evolve(entry.ranks.spec, **fields)
     scaled: tuple[ScaleRequested, ...] = ()
@@ -178,10 +183,12 @@ def retried(entry: Entry, ranks: tuple[int, ...], at: float) -> DeploymentRetryR
     deployment, state = entry.spec.deployment, entry.ranks
     beyond = [rank for rank in ranks if rank >= state.world_size]
     if beyond:
-        raise InvalidDeploymentError(f"{deployment} has no rank {beyond[0]}: it has {state.world_size} replicas")
+        found = f"{deployment} has no rank {beyond[0]}: it has {state.world_size} replicas"
+        raise InvalidDeploymentError(found, field="ranks")
     if not is_anything_to_retry(state, ranks, at):
         which = f"rank {', '.join(map(str, ranks))} of {deployment}" if ranks else deployment
-        raise InvalidDeploymentError(f"{which} waits for no back-off, and was not given up: see `rankcore status`")
+        found = f"{which} waits for no back-off, and was not given up: see `rankcore status`"
+        raise InvalidDeploymentError(found, field="ranks" if ranks else None)
     return DeploymentRetryRequested(deployment=deployment, ranks=ranks, at=at)
 
 
@@ -194,11 +201,11 @@ def replicas_meant(
         UnknownNameError: There is no such replica, or there are several of that name.
     """
     meant: list[ReplicaId] = []
-    for replica_id in replica_ids:
-        found = meant_by(replica_id, known)
+    for index, replica_id in enumerate(replica_ids):
+        found, field = meant_by(replica_id, known), f"replica_ids[{index}]"
         if not found:
-            raise UnknownNameError(f"{none} {replica_id!r}: status() shows those that there are")
+            raise UnknownNameError(f"{none} {replica_id!r}: status() shows those that there are", field=field)
         if len(found) > 1:
-            raise UnknownNameError(not_one("replica", replica_id, found, known))
+            raise UnknownNameError(not_one("replica", replica_id, found, known), field=field)
         meant.append(known[found[0]])
     return tuple(meant)

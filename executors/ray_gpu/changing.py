@@ -110,7 +110,7 @@ def evict(name: str, *, keep: Literal["WARM", "COLD"] = "WARM", namespace: str |
         InvalidDeploymentError: It has no `residency`.
     """
     if keep not in ("WARM", "COLD"):
-        raise InvalidCallError(f"keep must be 'WARM' or 'COLD', got {keep!r:.80}")
+        raise InvalidCallError(f"keep must be 'WARM' or 'COLD', got {keep!r:.80}", field="keep")
     ask(connection.running(namespace), "evict", name, str(keep))
 
 
@@ -137,7 +137,8 @@ def update_options(name: str, options: Mapping[str, Any], *, namespace: str | No
     for option in options:
         if option not in changeable:
             there_is = ", ".join(sorted(changeable))
-            raise InvalidDeploymentError(f"update cannot change {option!r}: run() deploys new code; it can change: {there_is}")
+            refusal = f"update cannot change {option!r}: run() deploys new code; it can change: {there_is}"
+            raise InvalidDeploymentError(refusal, field=option)
     fields = {changeable[option]: value for option, value in options.items() if option in SPEC_OPTIONS}
     routing = {changeable[option]: value for option, value in options.items() if option in ROUTING_OPTIONS}
     _change(name, fields, (), namespace, without_any_number(routing))

@@ -347,4 +347,5 @@ def option_of(error: "InvalidSpecError") -> InvalidDeploymentError:
     field = error.field.removeprefix("DeploymentSpec.").removeprefix("RoutingSpec.")
     found = repr(error.found)
     shown = found if len(found) <= 80 else found[:77] + "..."
-    return InvalidDeploymentError(f"{names.get(field, field)} must be {error.allowed}, got {shown}")
+    option = names.get(field, field)
+    return InvalidDeploymentError(f"{option} must be {error.allowed}, got {shown}", field=option)

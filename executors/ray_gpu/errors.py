@@ -28,7 +28,7 @@ A call whose user code raises hands that exception to the caller, with the remot
 
 from collections.abc import Collection, Iterable
 
-from rankcore.errors import RankcoreError
+from rankcore.errors import FieldError, RankcoreError
 
 SAYS_MORE = "`rankcore status` says more"
 
@@ -37,7 +37,15 @@ EXTRAS = {"ray": "ray", "starlette": "http", "uvicorn": "http", "grpc": "grpc", 
 
 
 class RayExecutorError(RankcoreError):
-    """Base class: the text is what to tell a user, and says what to do."""
+    """Base class: the text is what to tell a user, and says what to do.
+
+    Attributes:
+        field: The argument that is refused, as Python or the core calls it; None: it is about no argument.
+    """
+
+    def __init__(self, *args: object, field: str | None = None) -> None:
+        super().__init__(*args)
+        self.field = field
 
     @property
     def message(self) -> str:
@@ -47,6 +55,10 @@ class RayExecutorError(RankcoreError):
 
 class MissingExtraError(RayExecutorError, ModuleNotFoundError):
     """A package is not installed that comes with an extra of rankcore."""
+
+    def __init__(self, text: str, *, name: str | None = None) -> None:
+        super().__init__(text)
+        self.name = name
 
 
 class NotInReplicaError(RayExecutorError):
@@ -185,6 +197,11 @@ def not_one(kind: str, name: str, found: Collection[str], there_are: Iterable[st
     if found:
         return f"{kind} {name!r} may be any of: {', '.join(sorted(found))}"
     return f"there is no {kind} {name!r}; there is: {', '.join(sorted(there_are)) or 'none'}"
+
+
+def refused(error: FieldError) -> InvalidDeploymentError:
+    """What the core refuses, to whoever has asked for it."""
+    return InvalidDeploymentError(str(error), field=error.field)
 
 
 def as_error(error: BaseException) -> Exception:

@@ -319,37 +319,42 @@ def asked_in_vain(error):
 NOBODY = UnknownNameError("there is no deployment 'shop/Nobody'; there is: shop/Chat")
 NO_REPLICA = "there is no replica {!r}: status() shows those that there are"
 GOING = InvalidDeploymentError("shop/Chat is being deleted")
-LOADED = "the number of replicas of shop/Chat follows its load: its autoscaling_config has min_replicas and max_replicas"
+LOADED = InvalidDeploymentError("the number of replicas of shop/Chat follows its load", field="num_replicas")
 NO_NODE = UnknownNameError("there is no node 'n9'; there is: n1")
 TWO = {"replica_ids": ["shop/Chat#1.0", "shop/Chat#9.9"]}
-NO_SECOND = UnknownNameError(NO_REPLICA.format("shop/Chat#9.9"))
+NO_SECOND = UnknownNameError(NO_REPLICA.format("shop/Chat#9.9"), field="replica_ids[1]")
 ONE = {"target_num_replicas": 1}
+
+
+def of_argument(text, argument):
+    return InvalidDeploymentError(text, field=argument)
+
+
 REFUSED = [
     *((verb, body, NOBODY, 404, "deployment_name") for verb, body in (
         ("scale", ONE), ("restart", {}), ("pause", {}), ("resume", {}), ("rollback", {}), ("retry", {}),
         ("evict", {}), ("update", {"options": {"max_surge": 2}}))),
     ("scale", ONE, GOING, 422, "deployment_name"),
-    ("scale", ONE, InvalidDeploymentError(LOADED), 422, "target_num_replicas"),
-    ("scale", ONE, InvalidDeploymentError("num_replicas must be an integer, got 1"), 422, "target_num_replicas"),
-    ("scale", ONE | {"stop_first": ["a#1", "b#1"]}, InvalidDeploymentError(
-        "ScaleRequested.stop_first[1] must be an id of deployment 'shop/Chat', got 'b#1'"), 422, "stop_first[1]"),
+    ("scale", ONE, LOADED, 422, "target_num_replicas"),
+    ("scale", ONE, of_argument("num_replicas must be an integer, got 1", "num_replicas"), 422, "target_num_replicas"),
+    ("scale", ONE | {"stop_first": ["a#1", "b#1"]}, of_argument(
+        "it must be an id of deployment 'shop/Chat', got 'b#1'", "ScaleRequested.stop_first[1]"), 422, "stop_first[1]"),
     ("restart", {"token": "t"}, InvalidDeploymentError("shop/Chat has residency: evict it"), 422, "deployment_name"),
     ("promote", {"replicas": "half"}, None, 422, "replicas"),
     ("promote", {"replicas": -1}, None, 422, "replicas"),
     ("rollback", {}, InvalidDeploymentError("shop/Chat was never healthy, so there is nothing to go back to"), 422,
         "deployment_name"),
-    ("retry", {"ranks": [7]}, InvalidDeploymentError("shop/Chat has no rank 7: it has 2 replicas"), 422, "ranks"),
+    ("retry", {"ranks": [7]}, of_argument("shop/Chat has no rank 7: it has 2 replicas", "ranks"), 422, "ranks"),
     ("retry", {"ranks": [10**30]}, None, 422, "ranks"),
-    ("retry", {"ranks": [0, 1]}, InvalidDeploymentError("rank 0, 1 of shop/Chat waits for no back-off"), 422, "ranks"),
+    ("retry", {"ranks": [0, 1]}, of_argument("rank 0, 1 of shop/Chat waits for no back-off", "ranks"), 422, "ranks"),
     ("retry", {}, InvalidDeploymentError("shop/Chat waits for no back-off, and was not given up"), 422, "deployment_name"),
     ("evict", {"keep": "HOT"}, None, 422, "keep"),
     ("evict", {}, InvalidDeploymentError("shop/Chat has no residency: its replicas have their weights for life"), 422,
         "deployment_name"),
     ("update", {"options": {"namespace": "x"}}, None, 422, "options.namespace"),
     ("update", {"options": {"max_surge": 1, "name": "x"}}, None, 422, "options.name"),
-    ("update", {"options": {"num_replicas": 1}}, InvalidDeploymentError(LOADED), 422, "options.num_replicas"),
-    ("update", {"options": {"max_surge": -1}}, InvalidDeploymentError("max_surge must be 0 or more, got -1"), 422,
-        "options.max_surge"),
+    ("update", {"options": {"num_replicas": 1}}, LOADED, 422, "options.num_replicas"),
+    ("update", {"options": {"max_surge": -1}}, of_argument("it must be 0 or more", "max_surge"), 422, "options.max_surge"),
     *((verb, {}, NO_NODE, 404, "node") for verb in ("cordon", "uncordon", "drain")),
     ("uncordon", {}, InvalidCallError("node n9 cannot be uncordoned: Ray itself drains it, for good"), 422, "node"),
     ("drain", {"deadline_s": -1}, None, 422, "deadline_s"),

@@ -8,7 +8,7 @@ from executors import operations
 from executors.deployment_ids import split
 from executors.ray_gpu import traces
 from executors.ray_gpu.control.named import NamesKnown
-from executors.ray_gpu.errors import InvalidDeploymentError, UnknownNameError
+from executors.ray_gpu.errors import InvalidDeploymentError, UnknownNameError, refused
 from executors.ray_gpu.ids_on_ray import renamed_id
 from executors.ray_gpu.routing_table import routing_of
 from executors.ray_gpu.worker.options import MemoryOptions
@@ -46,7 +46,7 @@ class Operates(NamesKnown):
         try:
             self._cluster.request(event)
         except InvalidEventError as error:
-            raise InvalidDeploymentError(str(error)) from None
+            raise refused(error) from None
         await self._cluster.until_saved((found.deployment,))
 
     async def propose_defragmentation(self, name: str | None) -> "Proposal":
@@ -105,7 +105,7 @@ class Operates(NamesKnown):
             for event in operations.changed(found.entry, fields, self._world.now(), stop_first=first, routing=routing):
                 self._cluster.request(event)
         except InvalidEventError as error:
-            raise InvalidDeploymentError(str(error)) from None
+            raise refused(error) from None
         await self._cluster.until_saved((found.deployment,))
 
     async def rollback(self, name: str) -> None:
@@ -128,7 +128,7 @@ class Operates(NamesKnown):
         try:
             self._cluster.request(event)
         except InvalidEventError as error:
-            raise InvalidDeploymentError(str(error)) from None
+            raise refused(error) from None
         await self._cluster.until_saved((found.deployment,))
 
     async def stop_replicas(self, replica_ids: tuple[ReplicaId, ...]) -> None:
@@ -154,7 +154,7 @@ class Operates(NamesKnown):
         try:
             await self._cluster.replacements.ask(event)
         except InvalidEventError as error:
-            raise InvalidDeploymentError(str(error)) from None
+            raise refused(error) from None
 
     def _replicas_meant(self, replica_ids: tuple[ReplicaId, ...]) -> tuple[ReplicaId, ...]:
         known = {

@@ -70,7 +70,8 @@ def _endpoint(endpoint: RestEndpoint, given: tuple[ClusterView, Writer, LivePlan
                 LOG.exception("%s %s", endpoint.method, endpoint.path)
                 problem = Problem(500, f"{type(error).__name__}: {error}")
             if problem.field is None and problem.status in OF_A_FIELD:
-                field = field_of(problem.text, said, request.path_params, has_body=bool(body))
+                refused_argument = getattr(error, "field", None)
+                field = field_of(refused_argument, said, request.path_params, has_body=bool(body))
                 problem = attrs.evolve(problem, field=field)
             return _told(problem)
 

@@ -1,61 +1,31 @@
-"""Which field of a request a refusal speaks of: the controller and the functions of Python, which refuse, know of no fields.
-
-Three rules, the first that fits: the text begins with the name of a field; it quotes what a field says; else it is about what
-the path names, or, where that names nothing, about what the body says first.
-"""
+"""Which field of a request a refusal is about: errors name an argument, which a request may call otherwise or not have."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-FIELDS_OF_OURS = {"num_replicas": "target_num_replicas", "target_replicas": "target_num_replicas"}
-"""Names that Python and the core have for what a body says otherwise."""
-FIRST_WORDS = (
-    (re.compile(r"the number of replicas of "), ("target_num_replicas", "options.num_replicas")),
-    (re.compile(r"rank [\d, ]+ of |\S+ has no rank \d+"), ("ranks",)),
-)
-"""How refusals begin that name no field."""
-_NAME = re.compile(r"(?:\w+\.)*(\w+)((?:\[\d+\])?)[ .:\[]")
+FIELDS = {"num_replicas": "target_num_replicas", "target_replicas": "target_num_replicas"}
+"""Arguments that a body calls otherwise."""
+_ARGUMENT = re.compile(r"(?:\w+\.)*(?P<name>\w+)(?P<index>(?:\[\d+\])?)")
+"""`ScaleRequested.stop_first[1]`, or `keep`."""
 
 
-def field_of(text: str, said: Any, path: Mapping[str, str], *, has_body: bool) -> str:
-    """The field.
+def field_of(argument: str | None, said: Any, path: Mapping[str, str], *, has_body: bool) -> str:
+    """The field of the body that is the argument; else what the path names last; else what the body says first.
 
     Args:
+        argument: Which is refused; None: it is about none.
         said: The body, checked; None: there is none, or it is checked elsewhere.
         path: What the path names.
         has_body: Whether the request has one.
     """
     body: dict[str, Any] = msgspec.to_builtins(said) if isinstance(said, msgspec.Struct) else {}
-    if (found := next((field for field in _begun_with(text) if _is_in(field, body)), None)) is not None:
-        return found
-    if (found := next((field for field, value in _values(body) if repr(value) in text), None)) is not None:
-        return found
+    if argument is not None and (found := _ARGUMENT.fullmatch(argument)) is not None:
+        field = FIELDS.get(found["name"], found["name"])
+        if field in body:
+            return field + found["index"]
+        if found["name"] in body.get("options", ()):
+            return f"options.{found['name']}"
     return (*reversed(tuple(path)), *body, "body" if has_body else "path")[0]
-
-
-def _begun_with(text: str) -> Iterator[str]:
-    if (name := _NAME.match(text)) is not None:
-        yield FIELDS_OF_OURS.get(name[1], name[1]) + name[2]
-        yield f"options.{name[1]}"
-    for words, fields in FIRST_WORDS:
-        if words.match(text):
-            yield from fields
-
-
-def _is_in(field: str, body: Mapping[str, Any]) -> bool:
-    first, _, rest = field.partition("[")[0].partition(".")
-    return first in body and (not rest or rest in body[first])
-
-
-def _values(body: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """What it says that a text could quote: the names of options, and texts, one by one."""
-    for field, value in body.items():
-        if isinstance(value, dict):
-            yield from ((f"{field}.{name}", name) for name in value)
-        elif isinstance(value, list):
-            yield from ((f"{field}[{index}]", each) for index, each in enumerate(value) if isinstance(each, str))
-        elif isinstance(value, str):
-            yield field, value
