@@ -16,6 +16,7 @@ from executors.checking import Checking
 from executors.cli.bars import runs_bar
 from executors.cli.outputs import Outputs
 from executors.cli.problems import Refusal, tell, told_in_one_line
+from executors.cli.run_files import RunFiles
 from executors.cli.screen import answers
 from executors.cli.sweep_table import told_of
 from executors.simulator.load.sources import read_source
@@ -23,8 +24,8 @@ from executors.simulator.questions.cells import in_processes
 from executors.simulator.questions.comparison import Comparison, DeploymentComparison, FigureComparison
 from executors.simulator.questions.comparison import compare as compare_sources
 from executors.simulator.questions.settings import read_settings
-from executors.simulator.questions.statistics import Estimate
-from executors.simulator.record.flat_figures import is_percentile, label, number, quantity
+from executors.simulator.report.comparison import HEADERS, cells_of, equal_in_words, is_equal, render_comparison
+from executors.simulator.report.together import NamedRun
 
 SEED_MAX = 2**63 - 1
 
@@ -37,11 +38,13 @@ def run(
     seed: int | None,
     jobs: int,
     json_file: str | None,
+    html: Path | None,
     checking: Checking,
     quiet: bool,
 ) -> None:
     """What `rankcore compare` does, errors and exit status included."""
-    with told_in_one_line("interrupted, nothing was written"), Outputs() as outputs:
+    outputs = Outputs()
+    with told_in_one_line(outputs.interrupted), outputs:
         if second is None and policy is None:
             raise Refusal("expected B, what it is compared with, or --policy FILE, what is otherwise in A then, found neither")
         sources = read_source(first), read_source(second or first, () if policy is None else read_settings(policy))
@@ -49,22 +52,25 @@ def run(
         if begin + runs - 1 > SEED_MAX:
             raise Refusal(f"--seed: expected at most {SEED_MAX - runs + 1}, so that {runs} seeds follow, found {begin}")
         inputs = (*(path for source in sources for path in source.inputs), *([policy] if policy is not None else []))
-        part = outputs.open("--json", Path(json_file), inputs) if json_file not in (None, "-") else None
+        if html is not None and any(source.scenario(begin).has_residency for source in sources):
+            raise Refusal("--html: expected deployments without residency, found some with it: the page shows their ranks")
+        files = RunFiles.open(outputs, page=html, json_file=json_file, journal=None, inputs=inputs, page_option="--html")
         with runs_bar("comparing", quiet) as bar:
-            found = compare_sources(*sources, range(begin, begin + runs), in_processes(jobs), bar.show, checking)
+            seeds = range(begin, begin + runs)
+            found = compare_sources(*sources, seeds, in_processes(jobs), bar.show, checking, is_drawn=html is not None)
         asked = [str(first), *([str(second)] if second is not None else []), *(["--policy", str(policy)] if policy else [])]
         names = sources[0].name, sources[1].name + (f" with {policy}" if policy is not None else "")
         again = shlex.join(["rankcore", "compare", *asked, "--runs", str(runs), "--seed", str(begin)])
         figures = json.dumps(_as_json(found, names, again), indent=2, allow_nan=False) + "\n"
-        if part is not None:
-            outputs.write(part, figures)
-        outputs.keep()
+        named = [NamedRun(name, result) for name, result in zip(names, found.drawn, strict=False)]
+        files.keep(figures, lambda: render_comparison(found, named, again))
         if not quiet:
             tell(found.notes)
         if json_file == "-":
             typer.echo(figures, nl=False)
         elif not quiet:
-            _print(found, names, again)
+            _print(found, names, again, files.page)
+        files.tell_of_page(None)
 
 
 def _as_json(found: Comparison, names: tuple[str, str], again: str) -> dict[str, Any]:
@@ -92,7 +98,7 @@ def _figure_as_json(figure: FigureComparison) -> dict[str, Any]:
     }
 
 
-def _print(found: Comparison, names: tuple[str, str], again: str) -> None:
+def _print(found: Comparison, names: tuple[str, str], again: str, page: Path | None) -> None:
     console = answers()
     runs = len(found.seeds)
     console.print(Text(f"A: {names[0]}\nB: {names[1]}", style="bold"))
@@ -114,56 +120,24 @@ def _print(found: Comparison, names: tuple[str, str], again: str) -> None:
     else:
         text = "Where the interval holds 0, the runs cannot tell the difference from chance; alone it makes 1 of 20 look real."
         console.print(Text(text, style="dim"), soft_wrap=True)
+    if page is not None:
+        console.print(Text(f"page:  {page}"), soft_wrap=True)
     console.print(Text(f"again: {again}"), soft_wrap=True)
 
 
 def _print_deployment(console: Console, deployment: DeploymentComparison) -> None:
     table = Table(title=Text(deployment.name), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("figure", style="dim")
-    for header in ("A", "B", "B - A", "95 % interval"):
+    first, *numbers, last = HEADERS
+    table.add_column(first, style="dim")
+    for header in numbers:
         table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("different?", no_wrap=True)
+    table.add_column(last, no_wrap=True)
     for figure in deployment.figures:
         if not is_equal(figure):
-            table.add_row(
-                Text(label(figure.key)),
-                quantity(figure.key, figure.first_mean),
-                quantity(figure.key, figure.second_mean),
-                "-" if figure.difference.mean is None else number(figure.difference.mean, signed=True),
-                interval(figure.difference),
-                Text(verdict(figure), style="bold" if figure.difference.excludes_zero else "dim"),
-            )
+            name, *cells, said = cells_of(figure)
+            table.add_row(Text(name), *cells, Text(said, style="bold" if figure.difference.excludes_zero else "dim"))
     if table.row_count:
         console.print(table)
-    equal = [
-        f"{label(figure.key)} ({quantity(figure.key, figure.first_mean)})" for figure in deployment.figures if is_equal(figure)
-    ]
+    equal = equal_in_words(deployment)
     if equal:
-        console.print(Text(f"Equal in every pair: {', '.join(equal)}", style="dim"), soft_wrap=True)
-
-
-def interval(difference: Estimate) -> str:
-    """From where to where; `-` where there is none."""
-    if difference.low is None or difference.high is None:
-        return "-"
-    return f"{number(difference.low, signed=True)} to {number(difference.high, signed=True)}"
-
-
-def is_equal(figure: FigureComparison) -> bool:
-    """Whether there is nothing to see: both have the same value, or none, on every seed."""
-    return figure.first == figure.second
-
-
-def verdict(figure: FigureComparison) -> str:
-    """What the interval says, in words."""
-    difference, runs = figure.difference, len(figure.first)
-    if is_percentile(figure.key) and None in figure.first + figure.second:
-        return "by requests not done"
-    if not difference.count:
-        return "no pair has both"
-    of = "" if difference.count == runs else f" ({difference.count} of {runs} pairs)"
-    if difference.low is None or difference.mean is None:
-        return f"one pair{of}"
-    if not difference.excludes_zero:
-        return f"no{of}"
-    return f"B {'higher' if difference.mean > 0 else 'lower'}{of}"
+        console.print(Text(equal, style="dim"), soft_wrap=True)

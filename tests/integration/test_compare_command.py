@@ -1,6 +1,8 @@
 """`rankcore compare`, as a user runs it."""
 
 import json
+import re
+import shutil
 import statistics
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from executors.cli.app import app
 from executors.simulator.load.sources import Source, read_source
 from executors.simulator.questions.cells import Cell, in_processes, in_this_process, run_cell
 from executors.simulator.questions.comparison import compare
+from executors.simulator.record.flat_figures import label, number
 
 SMALL = """\
 name: small
@@ -137,6 +140,56 @@ def test_a_policy_that_says_nothing_is_told_in_one_line(folder, policy, problem)
     assert (done.exit_code, done.stderr.count("\n"), problem in done.stderr) == (2, 1, True), done.stderr
 
 
+def data_in(page: str):
+    return json.loads(re.search(r'<script type="application/json" id="run-data">(.*?)</script>', page, re.DOTALL)[1])
+
+
+def test_a_page_has_the_first_pair_on_one_axis_and_the_figures_as_printed(folder):
+    done = run("a.yaml", "b.yaml", "--runs", "3", "--html", "both.html", "--json", "f.json")
+    assert done.exit_code == 0, done.stderr
+    assert "page:  both.html" in done.stdout
+    page, found = (folder / "both.html").read_text(), json.loads((folder / "f.json").read_text())
+    data = data_in(page)
+    assert [each["letter"] for each in data["runs"]] == ["A", "B"]
+    assert [len(each["deployments"][0]["holds"]) for each in data["runs"]] == [3, 4]
+    assert "seed 5" in page
+    assert "rankcore compare a.yaml b.yaml --runs 3 --seed 5" in page
+    rows = re.findall(r'<tr><th scope="row">(.*?)</th>((?:<td.*?</td>)+)</tr>', page)
+    shown = {name: re.findall(r"<td[^>]*>(.*?)</td>", cells) for name, cells in rows}
+    for key, figure in found["deployments"][0]["figures"].items():
+        if figure["a_runs"] != figure["b_runs"]:
+            difference = figure["difference"]["mean"]
+            assert shown[label(key)][2] == ("-" if difference is None else number(difference, signed=True))
+            assert " ".join(shown[label(key)]) in " ".join(done.stdout.split())
+        else:
+            assert label(key) not in shown
+
+
+def test_a_page_is_the_same_whatever_the_number_of_jobs(folder):
+    for jobs in ("1", "2"):
+        assert run("a.yaml", "b.yaml", "--runs", "2", "--jobs", jobs, "--html", f"{jobs}.html").exit_code == 0
+    assert (folder / "1.html").read_bytes() == (folder / "2.html").read_bytes()
+
+
+def test_without_a_page_no_run_is_carried_from_process_to_process(folder):
+    source = read_source(folder / "a.yaml")
+    assert run_cell(Cell(source, 5)).result is None
+    assert compare(source, source, [5], in_this_process).drawn == ()
+    assert [each.seed for each in compare(source, source, [5, 6], in_this_process, is_drawn=True).drawn] == [5, 5]
+
+
+def test_a_page_that_cannot_be_made_costs_no_figures(folder, monkeypatch):
+    def broken(*_):
+        raise RuntimeError("a bug in the page")
+
+    monkeypatch.setattr("executors.cli.compare.render_comparison", broken)
+    done = run("a.yaml", "b.yaml", "--runs", "1", "--html", "both.html", "--json", "f.json")
+    assert done.exit_code != 0
+    assert "a bug in the page" in done.stderr
+    assert json.loads((folder / "f.json").read_text())["deployments"]
+    assert not (folder / "both.html").exists()
+
+
 def test_progress_is_told_for_every_run(folder):
     source, told = read_source(folder / "a.yaml"), []
     compare(source, source, [1, 2], in_this_process, lambda done, total: told.append((done, total)))
@@ -152,6 +205,8 @@ def test_progress_is_told_for_every_run(folder):
         (("a.yaml", "trace.yaml"), "deployments[0].requests.trace.file: "),
         (("a.yaml", "b.yaml", "--seed", str(2**63 - 2)), "--seed: expected at most"),
         (("a.yaml", "b.yaml", "--json", "a.yaml"), "which is an input"),
+        (("a.yaml", "b.yaml", "--html", "a.yaml"), "which is an input"),
+        (("models.yaml", "models.yaml", "--html", "p.html"), "--html: expected deployments without residency"),
         (("a.yaml", "b.yaml", "--runs", "0"), "'--runs'"),
         (("a.yaml",), "expected B, what it is compared with, or --policy FILE"),
     ],
@@ -160,6 +215,7 @@ def test_what_cannot_be_compared_is_one_line_and_status_2_and_nothing_runs(folde
     monkeypatch.setattr("executors.simulator.questions.cells.run_cell", None)
     (folder / "bad.yaml").write_text(SMALL.replace("target_replicas: 3", "target_replicas: x"))
     (folder / "other.yaml").write_text(SMALL.replace("name: llm", "name: other"))
+    shutil.copy(Path(__file__).parents[2] / "examples/sixty-and-sixty.yaml", folder / "models.yaml")
     trace = "{trace: {file: gone.csv, base_s: 1, prompt_s_per_token: 0, output_s_per_token: 0}}"
     start = SMALL.index("{poisson")
     (folder / "trace.yaml").write_text(SMALL[:start] + trace + SMALL[SMALL.index("\n", start) :])

@@ -34,6 +34,12 @@ def compare(
         str | None,
         typer.Option("--json", metavar="FILE", help="Write the figures as JSON; - prints them instead of the table."),
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write a page with both runs of the first seed on one time axis.", show_default=False
+        ),
+    ] = None,
     checking: CheckingOption = Checking.END,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
@@ -43,8 +49,11 @@ def compare(
     are, and prints for each figure both means, the mean difference B - A of the pairs, and its 95 % confidence interval.
     A difference whose interval holds 0 cannot be told from chance with so few runs.
 
+    --html shows the first pair of them on one time axis: a line of each in every chart, the difference below it, and the
+    lanes of ranks that differ.
+
     \b
-      rankcore compare examples/node-failure-at-peak.yaml with-a-spare-node.yaml --runs 20 --jobs 2
+      rankcore compare examples/node-failure-at-peak.yaml with-a-spare-node.yaml --runs 20 --jobs 2 --html both.html
       rankcore compare examples/sixty-and-sixty.yaml --policy bench/policies/least-recently-used.yaml
       rankcore compare a.yaml b.yaml --runs 100 --seed 1 --json - | jq '.deployments[0].figures.ranks_moved'
 
@@ -52,4 +61,4 @@ def compare(
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     from executors.cli.compare import run
 
-    run(first, second, policy, runs, seed, jobs, json_file, checking, quiet)
+    run(first, second, policy, runs, seed, jobs, json_file, html, checking, quiet)

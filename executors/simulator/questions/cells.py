@@ -13,18 +13,19 @@ from executors.simulator.record.flat_figures import Numbers, flatten, flatten_an
 from executors.simulator.record.happenings import Failure
 from executors.simulator.residency.figures import ALL_DEPLOYMENTS
 from executors.simulator.residency.run import ResidencyRun
-from executors.simulator.run import Run
+from executors.simulator.run import Run, RunResult
 from executors.simulator.times import moment
 from executors.workers import Results
 
 
 @attrs.frozen
 class Cell:
-    """One run to be made."""
+    """One run to be made; `is_drawn`: its outcome is to have all that a page draws, too."""
 
     source: Source
     seed: int
     checking: Checking = Checking.END
+    is_drawn: bool = False
 
 
 @attrs.frozen
@@ -34,10 +35,12 @@ class CellOutcome:
     Attributes:
         figures: Of each deployment, or of each model and all together, by name.
         failure: The promise that was broken, in words; None: all held.
+        result: The run itself, without residency and where it is drawn; else None.
     """
 
     figures: dict[str, Numbers]
     failure: str | None = None
+    result: RunResult | None = None
 
 
 Outcomes: TypeAlias = Results[CellOutcome]
@@ -51,7 +54,8 @@ def run_cell(cell: Cell) -> CellOutcome:
     arrivals = cell.source.arrivals(scenario)
     if not scenario.has_residency:
         result = Run(scenario, arrivals, checking=cell.checking).go()
-        return CellOutcome({figures.name: flatten(figures) for figures in result.deployments}, _told(result.failure, cell))
+        numbers = {figures.name: flatten(figures) for figures in result.deployments}
+        return CellOutcome(numbers, _told(result.failure, cell), result if cell.is_drawn else None)
     found = ResidencyRun(scenario, arrivals, checking=cell.checking).go()
     figures = {ALL_DEPLOYMENTS: flatten_any(found.all_deployments)}
     figures |= {each.name: flatten_any(each) for each in found.deployments}

@@ -14,6 +14,7 @@ from executors.simulator.load.sources import Source
 from executors.simulator.questions.cells import Cell, CellOutcome, Workers, names_of
 from executors.simulator.questions.statistics import Estimate, estimate
 from executors.simulator.record.flat_figures import Numbers, is_percentile
+from executors.simulator.run import RunResult
 
 Progress = Callable[[int, int], None]
 """Called with how many runs are done, and of how many."""
@@ -60,6 +61,7 @@ class Comparison:
         deployments: Those of both, in the order of the first.
         only_first, only_second: Names of the deployments that the other does not have.
         notes: What has to be known of the traces.
+        drawn: The runs with the first seed, first and second, where they are to be drawn; else empty.
     """
 
     seeds: tuple[int, ...]
@@ -67,6 +69,7 @@ class Comparison:
     only_first: tuple[str, ...]
     only_second: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    drawn: tuple[RunResult, ...] = ()
 
 
 def compare(
@@ -76,8 +79,10 @@ def compare(
     workers: Workers,
     progress: Progress | None = None,
     checking: Checking = Checking.END,
+    *,
+    is_drawn: bool = False,
 ) -> Comparison:
-    """Run two scenarios with each seed, and compare them pair by pair.
+    """Run two scenarios with each seed, and compare them pair by pair; `is_drawn`: keep the first pair itself.
 
     Raises:
         ScenarioError: One of them cannot be used. Nothing has run.
@@ -96,7 +101,7 @@ def compare(
             f"expected a deployment that is in both, found {', '.join(names[0])} in {first.name} "
             f"and {', '.join(names[1])} in {second.name}"
         )
-    cells = [Cell(source, seed, checking) for seed in seeds for source in (first, second)]
+    cells = [Cell(source, seed, checking, is_drawn and seed == seeds[0]) for seed in seeds for source in (first, second)]
     outcomes = run_all(cells, workers, progress)
     firsts, seconds = outcomes[::2], outcomes[1::2]
     return Comparison(
@@ -105,6 +110,7 @@ def compare(
         tuple(name for name in names[0] if name not in common),
         tuple(name for name in names[1] if name not in common),
         tuple(notes),
+        tuple(outcome.result for outcome in outcomes[:2] if outcome.result is not None),
     )
 
 

@@ -1,5 +1,6 @@
 """The report of a run: what it came to, a picture that can be looked into, and the list of what happened and why."""
 
+from collections.abc import Sequence
 from html import escape
 
 from executors.simulator.record.figures import DeploymentFigures
@@ -43,7 +44,7 @@ def render_page(result: RunResult, rerun: str) -> str:
             _figures(result),
             _timeline(result),
             LIST,
-            _ranks(result),
+            unserved_card(result),
             _footer(data),
             "</main>",
             OVERLAYS,
@@ -85,7 +86,7 @@ def _figures(result: RunResult) -> str:
     )
 
 
-_LEGEND = """<ul class="legend" aria-label="legend"><li><i class="k running"></i>a replica that serves,
+LEGEND = """<ul class="legend" aria-label="legend"><li><i class="k running"></i>a replica that serves,
 another colour for another replica</li><li><i class="k starting"></i>starting</li>
 <li><i class="k waiting"></i>waiting for room</li>
 <li><i class="k moving"></i>moving: told of another rank</li><li><i class="k reconfiguring"></i>reconfiguring</li>
@@ -100,7 +101,7 @@ def _timeline(result: RunResult) -> str:
     for index, figures in enumerate(result.deployments):
         panels.extend(_deployment(index, figures, len(result.deployments) > 1))
     panels.append(panel("nodes", "nodes", "what stood on each node; hatched while it was down or cut off"))
-    return timeline(_LEGEND, panels)
+    return timeline(LEGEND, panels)
 
 
 def _deployment(index: int, figures: DeploymentFigures, named: bool) -> list[str]:
@@ -115,7 +116,7 @@ def _deployment(index: int, figures: DeploymentFigures, named: bool) -> list[str
     return parts
 
 
-def _ranks(result: RunResult) -> str:
+def unserved_card(result: RunResult) -> str:
     """Each rank that was ever unserved, the worst first."""
     found = [(figures.name, rank) for figures in result.deployments for rank in figures.unserved]
     found.sort(key=lambda pair: (-pair[1].longest.length_s, pair[0], pair[1].rank))
@@ -146,11 +147,15 @@ _ABOUT = (
 
 def _footer(data: Json) -> str:
     """What the page is, and what of the run is not in it."""
-    holds = sum(each["left_out"]["holds"] for each in data["deployments"])
-    gaps = sum(each["left_out"]["gaps"] for each in data["deployments"])
-    outages = data["left_out"]["outages"]
+    return f"<footer>{not_drawn((data,))}<p>{_ABOUT}</p></footer>"
+
+
+def not_drawn(runs: Sequence[Json]) -> str:
+    """What of some runs is not in the picture; empty where all of it is."""
+    holds = sum(each["left_out"]["holds"] for data in runs for each in data["deployments"])
+    gaps = sum(each["left_out"]["gaps"] for data in runs for each in data["deployments"])
+    outages = sum(data["left_out"]["outages"] for data in runs)
     parts = [
         f"{count:,} of the shortest {what}" for count, what in ((holds, "holds"), (gaps, "gaps"), (outages, "outages")) if count
     ]
-    cut = f"<p>Not in the picture, to keep the file small: {', '.join(parts)}. The figures count them.</p>" if parts else ""
-    return f"<footer>{cut}<p>{_ABOUT}</p></footer>"
+    return f"<p>Not in the picture, to keep the file small: {', '.join(parts)}. The figures count them.</p>" if parts else ""

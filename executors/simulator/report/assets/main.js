@@ -5,7 +5,7 @@ function panelsOf(stage, deployment) {
   const canvas = (name) => canvasOf(name, index);
   const panels = [new RankPanel(stage, deployment, canvas("ranks"))];
   panels.push(new SeriesPanel(stage, canvas("running"), {
-    title: "replicas running", steps: sizes,
+    title: "replicas running", steps: worldSize(sizes),
     lines: [{ name: "running", series: series.running, colour: (ink) => ink.replica[3] }],
   }));
   if (!canvas("waiting")) return panels;
@@ -62,7 +62,7 @@ function publish(timeline) {
   });
 }
 
-const timeline = new Timeline(readModel(), measures, (stage) => [
+const timeline = new Timeline(readModel(runData()), measures, (stage) => [
   ...stage.model.deployments.flatMap((each) => panelsOf(stage, each)),
   new NodePanel(stage, canvasOf("nodes")),
 ]);
