@@ -7,12 +7,18 @@ import pytest
 from executors.simulator.report.data import series_columns
 from executors.simulator.report.together import NamedRun, Telling, render_together
 from tests.integration.test_report_in_chromium import PHONE, ask, browser, view, visit, wait_for_view  # noqa: F401
-from tests.report_runs import HOSTILE, everything, hostile, without_the_node_loss
+from tests.report_runs import HOSTILE, everything, hostile, run_of, without_the_node_loss
 
 WIDE = (1440, 900)
 TELLING = Telling(
     title="two", facts=[("seed", "3")], figures="", about="about", rerun=f"rankcore compare {30 * 'word '}", command="x"
 )
+
+LONGER = """
+nodes: [{{name: n, count: 2, gpus: 1}}]
+deployments: [{{name: llm, target_replicas: 2}}]
+faults: [{{kind: node_loss, at: 100, node: n-1, back_after_s: {back}}}]
+"""
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +36,8 @@ def files(tmp_path_factory, runs) -> Path:
         "same": [NamedRun("a.yaml", runs[0]), NamedRun("b.yaml", everything())],
         "hostile": [NamedRun(HOSTILE, hostile()), NamedRun(HOSTILE, hostile())],
     }
+    short, long = (run_of(LONGER.format(back=back)) for back in (60, 600))
+    pages["longer"] = [NamedRun("a.yaml", short), NamedRun("b.yaml", long)]
     for name, named in pages.items():
         (folder / f"{name}.html").write_text(render_together(named, TELLING), encoding="utf-8")
     return folder
@@ -100,6 +108,12 @@ def test_lanes_that_differ_are_shown_until_all_are_asked_for(visit, runs):  # no
     assert ask(page, "lanes", 1) == shown
     page.locator("#eventful").uncheck()
     page.wait_for_function("rankcoreReport.lanes(0).length === 8 && rankcoreReport.lanes(1).length === 8")
+
+
+def test_that_a_run_ended_earlier_makes_no_lane_differ(visit):  # noqa: F811
+    page = visit("longer.html", size=WIDE)
+    assert ask(page, "lanes", 0) == ask(page, "lanes", 1) == [1]
+    assert ask(page, "segments", 0, 0)[-1]["until"] < ask(page, "segments", 0, 1)[-1]["until"]
 
 
 def test_pointing_at_a_lane_says_of_which_run_it_is(visit, runs):  # noqa: F811

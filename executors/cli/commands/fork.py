@@ -30,7 +30,7 @@ def fork(
         str | None, typer.Option("--json", metavar="FILE", help="Write the figures as JSON; - prints them.")
     ] = None,
     journal: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the fork's own journal.")] = None,
-    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Where the page goes.")] = None,
+    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Where the page of both goes.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
     """What if something else had happened from then on?

@@ -22,7 +22,7 @@ function sizesOf(stage, deployment) {
   const found = stage.model.runs.flatMap(({ letter, index, end }) => (
     deployment.runs[index] ? [{ name: `world size of ${letter}`, sizes: deployment.runs[index].sizes, end, colour: RUN_LINES[index].colour, dash: [1, 3] }] : []
   ));
-  const looks = new Set(found.map(({ sizes, end }) => JSON.stringify([sizes, end])));
+  const looks = new Set(found.map(({ sizes }) => JSON.stringify(sizes)));
   return looks.size === 1 ? worldSize(found[0].sizes) : found;
 }
 

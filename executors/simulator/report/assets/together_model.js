@@ -7,17 +7,19 @@ function readTogether(data) {
   }));
   for (const run of runs) run.rows = rows.filter((row) => row.letters.includes(run.letter));
   const deployments = data.deployments.map((name, index) => ({ index, name, runs: runs.map((run) => run.deployments.find((each) => each.name === name) ?? null) }));
-  for (const { runs: found } of deployments) markDifferent(found.map((each) => each?.lanes ?? []));
-  markDifferent(runs.map((run) => run.nodeLanes));
+  const first = Math.min(...runs.map((run) => run.end));
+  for (const { runs: found } of deployments) markDifferent(found.map((each) => each?.lanes ?? []), first);
+  markDifferent(runs.map((run) => run.nodeLanes), first);
   const end = Math.max(...runs.map((run) => run.end));
   return { end, runs, deployments, rows, controllerOutages: outagesOfAll(runs), leftOut: data.left_out };
 }
 
 // Of runs that differ in lanes, the eventful ones are those that differ; where all are the same, they are as on a page of one.
-function markDifferent(lanesOfRuns) {
+// That one run ended before another, at `first`, is no difference of what was there until then.
+function markDifferent(lanesOfRuns, first) {
   const most = Math.max(...lanesOfRuns.map((lanes) => lanes.length)), different = [];
   for (let place = 0; place < most; place++) {
-    const looks = new Set(lanesOfRuns.map((lanes) => (lanes[place] ? lookOf(lanes[place]) : "")));
+    const looks = new Set(lanesOfRuns.map((lanes) => (lanes[place] ? lookOf(lanes[place], first) : "")));
     different.push(looks.size > 1);
   }
   if (!different.includes(true)) return;
@@ -25,9 +27,9 @@ function markDifferent(lanesOfRuns) {
 }
 
 // All that is drawn of a lane, to be compared.
-function lookOf(lane) {
+function lookOf(lane, first) {
   const spans = [...(lane.segments ?? lane.stays), ...(lane.gaps ?? lane.outages)];
-  return spans.map((span) => [span.since, span.until, span.replica?.id, span.phase ?? span.kind, span.row].join()).join(";");
+  return spans.map((span) => [span.since, span.since < first ? Math.min(span.until, first) : span.until, span.replica?.id, span.phase ?? span.kind, span.row].join()).join(";");
 }
 
 // Times without a controller in every run: those of some are in their lanes only.
