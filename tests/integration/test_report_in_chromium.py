@@ -373,8 +373,11 @@ def backtested(files) -> Path:
     conditions = Conditions(
         trace=files / "t.csv", service={"service_s": 9.0}, init_s=5.0, max_ongoing_requests=1, slo_wait_s=1.0, seed=1
     )
-    page = render_backtest("t.csv", 1.0, backtest(conditions, policies), "rankcore autoscale-backtest t.csv " + 30 * "word ")
-    (files / "backtest.html").write_text(page, encoding="utf-8")
+    found = backtest(conditions, policies)
+    again = "rankcore autoscale-backtest t.csv " + 30 * "word "
+    pages = {"together": found, "backtest": (*found, *found, found[0])}
+    for name, shown in pages.items():
+        (files / f"{name}.html").write_text(render_backtest("t.csv", 1.0, shown, again), encoding="utf-8")
     return files
 
 
@@ -383,10 +386,26 @@ def test_the_page_of_a_backtest_fits_the_window_and_can_be_zoomed(backtested, vi
     page = visit("backtest.html", size=size)
     assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
     assert page.evaluate("[...document.querySelectorAll('#panels canvas')].every(each => each.clientWidth > 300)")
-    assert page.evaluate("rankcoreReport.policies") == ["few", "many-replicas-and-a-long-name"]
+    both = ["few", "many-replicas-and-a-long-name"]
+    assert page.evaluate("rankcoreReport.policies") == [*both, *both, "few"]
     scales = dict(page.evaluate("rankcoreReport.scales()"))
     assert scales["few: requests waiting"] == scales["many-replicas-and-a-long-name: requests waiting"]
     assert page.evaluate("rankcoreReport.view().since") == 0
     page.locator("#zoom-in").click()
     page.wait_for_function("rankcoreReport.view().until - rankcoreReport.view().since < rankcoreReport.end * 0.6")
     assert "few" in page.locator("#rows").inner_text()
+
+
+@pytest.mark.parametrize("size", [(1440, 900), PHONE], ids=["desktop", "phone"])
+def test_policies_of_a_backtest_are_lines_of_one_chart_with_the_objective(backtested, visit, size):
+    page = visit("together.html", size=size)
+    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+    charts = {chart["title"]: chart for chart in ask(page, "charts")}
+    assert all(chart["lines"] == ["A", "B"] for chart in charts.values())
+    assert charts["wait"]["limit"] == 1.0
+    assert charts["wait"]["top"] >= 1.0
+    assert charts["latency"]["limit"] is None
+    box = page.locator("canvas[data-panel=wait]")
+    box.scroll_into_view_if_needed()
+    box.hover()
+    page.wait_for_function("document.getElementById('tooltip').innerText.includes('objective')")

@@ -5,8 +5,9 @@ ranks and nodes are drawn once where they are the same in all runs, and else onc
 differ. A line of the list that stands in every run is one line; another one says of which runs it is.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from types import MappingProxyType
 
 import attrs
 
@@ -52,6 +53,7 @@ class Telling:
         figures: HTML between the header and the picture.
         after: HTML behind the list of what happened.
         about: The last words, in plain text.
+        limits: What an objective allows, by the name of the chart in which it is a line.
         rerun: The command that gives the page again.
         command: The name of that command, for the line above the title.
     """
@@ -62,6 +64,7 @@ class Telling:
     figures: str
     after: str = ""
     about: str
+    limits: Mapping[str, float] = MappingProxyType({})
     rerun: str
     command: str
 
@@ -69,7 +72,7 @@ class Telling:
 def render_together(runs: Sequence[NamedRun], telling: Telling) -> str:
     """The whole page, with nothing outside it. The same runs give the same bytes."""
     assert 2 <= len(runs) <= RUNS_MAX, f"{len(runs)} runs"
-    data = _data(runs)
+    data = {**_data(runs), "limits": dict(telling.limits)}
     body = "\n".join(
         (
             '<main id="report" class="together">',

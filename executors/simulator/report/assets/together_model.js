@@ -11,7 +11,7 @@ function readTogether(data) {
   for (const { runs: found } of deployments) markDifferent(found.map((each) => each?.lanes ?? []), first);
   markDifferent(runs.map((run) => run.nodeLanes), first);
   const end = Math.max(...runs.map((run) => run.end));
-  return { end, runs, deployments, rows, controllerOutages: outagesOfAll(runs), leftOut: data.left_out };
+  return { end, runs, deployments, rows, limits: data.limits, controllerOutages: outagesOfAll(runs), leftOut: data.left_out };
 }
 
 // Of runs that differ in lanes, the eventful ones are those that differ; where all are the same, they are as on a page of one.
