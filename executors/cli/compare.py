@@ -1,7 +1,8 @@
-"""`rankcore compare`: run two scenarios on the same seeds and print how they differ."""
+"""`rankcore compare`: run two to four scenarios on the same seeds and print how the others differ from the first."""
 
 import json
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +22,17 @@ from executors.cli.screen import answers
 from executors.cli.sweep_table import told_of
 from executors.simulator.load.sources import read_source
 from executors.simulator.questions.cells import in_processes
-from executors.simulator.questions.comparison import Comparison, DeploymentComparison, FigureComparison
-from executors.simulator.questions.comparison import compare as compare_sources
+from executors.simulator.questions.comparison import Comparison, DeploymentComparison, FigureComparison, compare_each
 from executors.simulator.questions.settings import read_settings
-from executors.simulator.report.comparison import HEADERS, cells_of, equal_in_words, is_equal, render_comparison
-from executors.simulator.report.together import NamedRun
+from executors.simulator.report.comparison import cells_of, equal_in_words, headers_of, is_equal, render_comparison
+from executors.simulator.report.together import LETTERS, RUNS_MAX, NamedRun
 
 SEED_MAX = 2**63 - 1
 
 
 def run(
     first: Path,
-    second: Path | None,
+    others: Sequence[Path],
     policy: Path | None,
     runs: int,
     seed: int | None,
@@ -45,9 +45,14 @@ def run(
     """What `rankcore compare` does, errors and exit status included."""
     outputs = Outputs()
     with told_in_one_line(outputs.interrupted), outputs:
-        if second is None and policy is None:
+        if not others and policy is None:
             raise Refusal("expected B, what it is compared with, or --policy FILE, what is otherwise in A then, found neither")
-        sources = read_source(first), read_source(second or first, () if policy is None else read_settings(policy))
+        if len(others) >= RUNS_MAX:
+            raise Refusal(f"expected at most {RUNS_MAX} scenarios, found {len(others) + 1}")
+        if policy is not None and len(others) > 1:
+            raise Refusal(f"--policy: expected one scenario besides A at most, found {len(others)}")
+        settings = () if policy is None else read_settings(policy)
+        sources = read_source(first), *(read_source(other, settings) for other in others or [first])
         begin = seed if seed is not None else sources[0].scenario().seed
         if begin + runs - 1 > SEED_MAX:
             raise Refusal(f"--seed: expected at most {SEED_MAX - runs + 1}, so that {runs} seeds follow, found {begin}")
@@ -57,15 +62,16 @@ def run(
         files = RunFiles.open(outputs, page=html, json_file=json_file, journal=None, inputs=inputs, page_option="--html")
         with runs_bar("comparing", quiet) as bar:
             seeds = range(begin, begin + runs)
-            found = compare_sources(*sources, seeds, in_processes(jobs), bar.show, checking, is_drawn=html is not None)
-        asked = [str(first), *([str(second)] if second is not None else []), *(["--policy", str(policy)] if policy else [])]
-        names = sources[0].name, sources[1].name + (f" with {policy}" if policy is not None else "")
+            found = compare_each(sources, seeds, in_processes(jobs), bar.show, checking, is_drawn=html is not None)
+        asked = [str(first), *map(str, others), *(["--policy", str(policy)] if policy else [])]
+        names = [sources[0].name, *(source.name + (f" with {policy}" if policy is not None else "") for source in sources[1:])]
         again = shlex.join(["rankcore", "compare", *asked, "--runs", str(runs), "--seed", str(begin)])
         figures = json.dumps(_as_json(found, names, again), indent=2, allow_nan=False) + "\n"
-        named = [NamedRun(name, result) for name, result in zip(names, found.drawn, strict=False)]
+        drawn = (*found[0].drawn, *(result for pair in found[1:] for result in pair.drawn[1:]))
+        named = [NamedRun(name, result) for name, result in zip(names, drawn, strict=False)]
         files.keep(figures, lambda: render_comparison(found, named, again))
         if not quiet:
-            tell(found.notes)
+            tell(found[0].notes)
         if json_file == "-":
             typer.echo(figures, nl=False)
         elif not quiet:
@@ -73,11 +79,16 @@ def run(
         files.tell_of_page(None)
 
 
-def _as_json(found: Comparison, names: tuple[str, str], again: str) -> dict[str, Any]:
+def _as_json(found: Sequence[Comparison], names: Sequence[str], again: str) -> dict[str, Any]:
+    """Two scenarios are a pair; of more, A and each of the others are one in `pairs`."""
+    pairs = [_pair_as_json(pair, names[0], name) for pair, name in zip(found, names[1:], strict=True)]
+    return {"rerun": again, **pairs[0]} if len(pairs) == 1 else {"rerun": again, "pairs": pairs}
+
+
+def _pair_as_json(found: Comparison, first: str, second: str) -> dict[str, Any]:
     return {
-        "rerun": again,
-        "a": names[0],
-        "b": names[1],
+        "a": first,
+        "b": second,
         "seeds": list(found.seeds),
         "only_in_a": list(found.only_first),
         "only_in_b": list(found.only_second),
@@ -98,24 +109,15 @@ def _figure_as_json(figure: FigureComparison) -> dict[str, Any]:
     }
 
 
-def _print(found: Comparison, names: tuple[str, str], again: str, page: Path | None) -> None:
+def _print(found: Sequence[Comparison], names: Sequence[str], again: str, page: Path | None) -> None:
     console = answers()
-    runs = len(found.seeds)
-    console.print(Text(f"A: {names[0]}\nB: {names[1]}", style="bold"))
-    seeds = f"seed {found.seeds[0]}" if runs == 1 else f"the same seeds, {found.seeds[0]} to {found.seeds[-1]}"
-    console.print(Text(f"{runs} {'run' if runs == 1 else 'runs'} of each, on {seeds}", style="dim"))
-    told = told_of([deployment.name for deployment in found.deployments])
-    for deployment in found.deployments:
-        if deployment.name in told:
-            _print_deployment(console, deployment)
-    if len(told) < len(found.deployments):
-        console.print(
-            Text(f"Of each of the {len(found.deployments) - 1} deployments: see --json.", style="dim"), soft_wrap=True
-        )
-    for name, others in zip(names, (found.only_first, found.only_second), strict=True):
-        if others:
-            console.print(Text(f"only in {name}, compared with nothing: {', '.join(others)}"), soft_wrap=True)
-    if runs == 1:
+    seeds = found[0].seeds
+    console.print(Text("\n".join(f"{letter}: {name}" for letter, name in zip(LETTERS, names, strict=False)), style="bold"))
+    which = f"seed {seeds[0]}" if len(seeds) == 1 else f"the same seeds, {seeds[0]} to {seeds[-1]}"
+    console.print(Text(f"{len(seeds)} {'run' if len(seeds) == 1 else 'runs'} of each, on {which}", style="dim"))
+    for letter, name, pair in zip(LETTERS[1:], names[1:], found, strict=False):
+        _print_pair(console, pair, letter, (names[0], name), alone=len(found) == 1)
+    if len(seeds) == 1:
         console.print(Text("One pair says nothing of chance, so there is no interval: more --runs give one."), soft_wrap=True)
     else:
         text = "Where the interval holds 0, the runs cannot tell the difference from chance; alone it makes 1 of 20 look real."
@@ -125,16 +127,30 @@ def _print(found: Comparison, names: tuple[str, str], again: str, page: Path | N
     console.print(Text(f"again: {again}"), soft_wrap=True)
 
 
-def _print_deployment(console: Console, deployment: DeploymentComparison) -> None:
-    table = Table(title=Text(deployment.name), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    first, *numbers, last = HEADERS
+def _print_pair(console: Console, found: Comparison, letter: str, names: tuple[str, str], *, alone: bool) -> None:
+    told = told_of([deployment.name for deployment in found.deployments])
+    for deployment in found.deployments:
+        if deployment.name in told:
+            _print_deployment(console, deployment, letter, deployment.name if alone else f"{deployment.name}: {letter} and A")
+    if len(told) < len(found.deployments):
+        console.print(
+            Text(f"Of each of the {len(found.deployments) - 1} deployments: see --json.", style="dim"), soft_wrap=True
+        )
+    for name, others in zip(names, (found.only_first, found.only_second), strict=True):
+        if others:
+            console.print(Text(f"only in {name}, compared with nothing: {', '.join(others)}"), soft_wrap=True)
+
+
+def _print_deployment(console: Console, deployment: DeploymentComparison, letter: str, title: str) -> None:
+    table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    first, *numbers, last = headers_of(letter)
     table.add_column(first, style="dim")
     for header in numbers:
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column(last, no_wrap=True)
     for figure in deployment.figures:
         if not is_equal(figure):
-            name, *cells, said = cells_of(figure)
+            name, *cells, said = cells_of(figure, letter)
             table.add_row(Text(name), *cells, Text(said, style="bold" if figure.difference.excludes_zero else "dim"))
     if table.row_count:
         console.print(table)

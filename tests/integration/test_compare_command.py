@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from executors.cli.app import app
 from executors.simulator.load.sources import Source, read_source
 from executors.simulator.questions.cells import Cell, in_processes, in_this_process, run_cell
-from executors.simulator.questions.comparison import compare
+from executors.simulator.questions.comparison import compare, compare_each
 from executors.simulator.record.flat_figures import label, number
 
 SMALL = """\
@@ -165,6 +165,35 @@ def test_a_page_has_the_first_pair_on_one_axis_and_the_figures_as_printed(folder
             assert label(key) not in shown
 
 
+def test_each_of_three_more_scenarios_is_compared_with_the_first_as_it_would_be_alone(folder):
+    for target in (2, 5):
+        (folder / f"{target}.yaml").write_text(SMALL.replace("target_replicas: 3", f"target_replicas: {target}"))
+    others = ("b.yaml", "2.yaml", "5.yaml")
+    done = run("a.yaml", *others, "--runs", "3", "--html", "four.html", "--json", "f.json")
+    assert done.exit_code == 0, done.stderr
+    found = json.loads((folder / "f.json").read_text())
+    assert found["rerun"] == "rankcore compare a.yaml b.yaml 2.yaml 5.yaml --runs 3 --seed 5"
+    alone = [json.loads(run("a.yaml", other, "--runs", "3", "--json", "-").stdout) for other in others]
+    assert found["pairs"] == [{key: value for key, value in each.items() if key != "rerun"} for each in alone]
+    for words in ("A: a.yaml", "D: 5.yaml", "llm: B and A", "llm: D and A", "C lower", "D higher"):
+        assert words in done.stdout
+    page = (folder / "four.html").read_text()
+    assert [len(each["deployments"][0]["holds"]) for each in data_in(page)["runs"]] == [3, 4, 2, 5]
+    assert "B - A, C - A, D - A" in page
+    assert [words in page for words in ("llm: B and A", "llm: C and A", "llm: D and A")] == [True] * 3
+
+
+def test_every_run_of_three_scenarios_is_made_once(folder):
+    sources, made = [read_source(folder / name) for name in ("a.yaml", "b.yaml", "a.yaml")], []
+
+    def counted(cells):
+        made.extend((cell.source.name, cell.seed) for cell in cells)
+        return in_this_process(cells)
+
+    assert len(compare_each(sources, [1, 2], counted)) == 2
+    assert len(made) == 6
+
+
 def test_a_page_is_the_same_whatever_the_number_of_jobs(folder):
     for jobs in ("1", "2"):
         assert run("a.yaml", "b.yaml", "--runs", "2", "--jobs", jobs, "--html", f"{jobs}.html").exit_code == 0
@@ -206,6 +235,9 @@ def test_progress_is_told_for_every_run(folder):
         (("a.yaml", "b.yaml", "--seed", str(2**63 - 2)), "--seed: expected at most"),
         (("a.yaml", "b.yaml", "--json", "a.yaml"), "which is an input"),
         (("a.yaml", "b.yaml", "--html", "a.yaml"), "which is an input"),
+        (("a.yaml", "b.yaml", "b.yaml", "b.yaml", "b.yaml"), "expected at most 4 scenarios, found 5"),
+        (("a.yaml", "b.yaml", "a.yaml", "--policy", "p.yaml"), "--policy: expected one scenario besides A at most, found 2"),
+        (("a.yaml", "b.yaml", "other.yaml"), "found llm in a.yaml and other in other.yaml"),
         (("models.yaml", "models.yaml", "--html", "p.html"), "--html: expected deployments without residency"),
         (("a.yaml", "b.yaml", "--runs", "0"), "'--runs'"),
         (("a.yaml",), "expected B, what it is compared with, or --policy FILE"),

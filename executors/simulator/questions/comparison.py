@@ -89,28 +89,56 @@ def compare(
         NothingInCommon: They share no deployment, or only one of them has residency. Nothing has run.
         PromiseBroken: A run ended early.
     """
-    with_residency = [each.name for each in (first, second) if each.scenario(seeds[0]).has_residency]
-    if len(with_residency) == 1:
-        raise NothingInCommon(f"expected residency in both scenarios or in none, found it in {with_residency[0]} only")
+    (found,) = compare_each((first, second), seeds, workers, progress, checking, is_drawn=is_drawn)
+    return found
+
+
+def compare_each(
+    sources: Sequence[Source],
+    seeds: Sequence[int],
+    workers: Workers,
+    progress: Progress | None = None,
+    checking: Checking = Checking.END,
+    *,
+    is_drawn: bool = False,
+) -> tuple[Comparison, ...]:
+    """Compare the first scenario with each of the others; every run is made once, and errors are those of `compare`."""
+    with_residency = [each.name for each in sources if each.scenario(seeds[0]).has_residency]
+    if 0 < len(with_residency) < len(sources):
+        whole = "both scenarios" if len(sources) == 2 else "all scenarios"
+        raise NothingInCommon(f"expected residency in {whole} or in none, found it in {', '.join(with_residency)} only")
     # What is wrong with a trace is told before anything runs.
-    notes = dict.fromkeys(note for source in (first, second) for note in source.check(seeds[0]))
-    names = [names_of(source, seeds[0]) for source in (first, second)]
-    common = [name for name in names[0] if name in names[1]]
-    if not common:
-        raise NothingInCommon(
-            f"expected a deployment that is in both, found {', '.join(names[0])} in {first.name} "
-            f"and {', '.join(names[1])} in {second.name}"
-        )
-    cells = [Cell(source, seed, checking, is_drawn and seed == seeds[0]) for seed in seeds for source in (first, second)]
+    notes = tuple(dict.fromkeys(note for source in sources for note in source.check(seeds[0])))
+    names = [names_of(source, seeds[0]) for source in sources]
+    for source, others in zip(sources[1:], names[1:], strict=True):
+        if not set(names[0]) & set(others):
+            raise NothingInCommon(
+                f"expected a deployment that is in both, found {', '.join(names[0])} in {sources[0].name} "
+                f"and {', '.join(others)} in {source.name}"
+            )
+    cells = [Cell(source, seed, checking, is_drawn and seed == seeds[0]) for seed in seeds for source in sources]
     outcomes = run_all(cells, workers, progress)
-    firsts, seconds = outcomes[::2], outcomes[1::2]
+    columns = [outcomes[place :: len(sources)] for place in range(len(sources))]
+    return tuple(
+        _pair(tuple(seeds), (names[0], others), (columns[0], column), notes)
+        for others, column in zip(names[1:], columns[1:], strict=True)
+    )
+
+
+def _pair(
+    seeds: tuple[int, ...],
+    names: tuple[Sequence[str], Sequence[str]],
+    outcomes: tuple[Sequence[CellOutcome], Sequence[CellOutcome]],
+    notes: tuple[str, ...],
+) -> Comparison:
+    common = [name for name in names[0] if name in names[1]]
     return Comparison(
-        tuple(seeds),
-        tuple(_deployment(name, firsts, seconds) for name in common),
+        seeds,
+        tuple(_deployment(name, *outcomes) for name in common),
         tuple(name for name in names[0] if name not in common),
         tuple(name for name in names[1] if name not in common),
-        tuple(notes),
-        tuple(outcome.result for outcome in outcomes[:2] if outcome.result is not None),
+        notes,
+        tuple(each[0].result for each in outcomes if each[0].result is not None),
     )
 
 
