@@ -402,9 +402,9 @@ def test_policies_of_a_backtest_are_lines_of_one_chart_with_the_objective(backte
     assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
     charts = {chart["title"]: chart for chart in ask(page, "charts")}
     assert all(chart["lines"] == ["A", "B"] for chart in charts.values())
-    assert charts["wait"]["limit"] == 1.0
+    assert charts["wait"]["objective"] == 1.0
     assert charts["wait"]["top"] >= 1.0
-    assert charts["latency"]["limit"] is None
+    assert charts["latency"]["objective"] is None
     box = page.locator("canvas[data-panel=wait]")
     box.scroll_into_view_if_needed()
     box.hover()

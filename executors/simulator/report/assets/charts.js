@@ -39,9 +39,9 @@ function worldSize(sizes) {
 
 class SeriesPanel {
   // lines: [{ name, series, colour(ink), dash }]; steps: [{ name, sizes, colour(ink), dash }], what holds until the next
-  // step; what is there up to another time than the stage's end has that as `end`. limit: what an objective allows.
-  constructor(stage, canvas, { title, lines, unit = "", steps = [], limit = null }) {
-    Object.assign(this, { stage, canvas, title, lines, unit, steps, limit });
+  // step; what is there up to another time than the stage's end has that as `end`. objective: what one allows.
+  constructor(stage, canvas, { title, lines, unit = "", steps = [], objective = null }) {
+    Object.assign(this, { stage, canvas, title, lines, unit, steps, objective });
     this.peers = [this];  // panels that are drawn to one scale
     this.height = 112;
     this.top = 8;
@@ -57,7 +57,7 @@ class SeriesPanel {
       for (const line of panel.lines) for (const bucket of panel.visible(line.series)) high = Math.max(high, bucket.high);
       for (const { sizes } of panel.steps) for (const step of sizes) high = Math.max(high, step.size);
     }
-    if (this.limit !== null && this.limit < LIMIT_REACH * high) high = Math.max(high, this.limit);
+    if (this.objective !== null && this.objective < LIMIT_REACH * high) high = Math.max(high, this.objective);
     if (high <= 0) return { top: 1, step: 1 };
     const rough = high / 3, unit = 10 ** Math.floor(Math.log10(rough));
     const step = [1, 2, 5, 10].map((factor) => factor * unit).find((each) => each >= rough * 0.999);
@@ -90,13 +90,13 @@ class SeriesPanel {
     stage.backdrop(context, this.top, this.height - this.bottom);
     for (const steps of this.steps) this.stepLine(context, steps, top);
     for (const line of this.lines) this.line(context, line, top);
-    if (this.limit !== null && this.limit <= top) this.limitLine(context, top);
+    if (this.objective !== null && this.objective <= top) this.objectiveLine(context, top);
     stage.pinLines(context, this.top, this.height - this.bottom);
     context.restore();
   }
 
-  limitLine(context, top) {
-    const { stage } = this, y = this.y(this.limit, top);
+  objectiveLine(context, top) {
+    const { stage } = this, y = this.y(this.objective, top);
     context.strokeStyle = stage.ink.of.bad;
     context.lineWidth = 1.25;
     context.setLineDash([2, 2]);
@@ -160,7 +160,7 @@ class SeriesPanel {
       if (bucket) lines.push([line.name, this.value(bucket)]);
     }
     for (const steps of this.steps) lines.push([steps.name, String(sizeAt(steps, time))]);
-    if (this.limit !== null) lines.push(["objective", `${amount(this.limit)}${this.unit && ` ${this.unit}`}`]);
+    if (this.objective !== null) lines.push(["objective", `${amount(this.objective)}${this.unit && ` ${this.unit}`}`]);
     const width = Math.max(...this.lines.map((line) => widthOf(this.visible(line.series))));
     const note = lines.length ? [["", `means, with smallest and largest in ${duration(width)}`]] : [["", "nothing ended then"]];
     return { title: this.title, subtitle: "", lines: lines.concat(note), attributes: { chart: this.title } };

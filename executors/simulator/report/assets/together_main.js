@@ -31,7 +31,7 @@ function chartsOf(stage, deployment, { name, title, unit = "" }) {
   if (!canvas) return [];
   const lines = linesOf(stage, deployment, name);
   const steps = name === "running" ? sizesOf(stage, deployment) : [];
-  const chart = new SeriesPanel(stage, canvas, { title, lines, unit, steps, limit: stage.model.limits[name] ?? null });
+  const chart = new SeriesPanel(stage, canvas, { title, lines, unit, steps, objective: stage.model.limits[name] ?? null });
   const below = canvasOf(`${name}-difference`, deployment.index);
   if (!below) return [chart];
   const [base, ...others] = lines;
@@ -89,7 +89,7 @@ function publishTogether(timeline) {
       return { x: box.left + stage.x(time), y: box.top + panel.yOf(model.deployments[deployment].runs[run].lanes[rank]) };
     },
     charts: () => timeline.panels.filter((panel) => panel instanceof SeriesPanel).map((panel) => ({
-      title: panel.title, lines: panel.lines.map((line) => line.name), limit: panel.limit, top: panel.scale().top, buckets: panel.lines.map((line) => panel.visible(line.series)),
+      title: panel.title, lines: panel.lines.map((line) => line.name), objective: panel.objective, top: panel.scale().top, buckets: panel.lines.map((line) => panel.visible(line.series)),
     })),
     differences: () => timeline.panels.filter((panel) => panel instanceof DifferencePanel).map((panel) => ({
       title: panel.title, parts: panel.others.map((other) => panel.between(other)),
