@@ -21,6 +21,7 @@ from executors.simulator.record.happenings import Failure, Happening
 from executors.simulator.record.notebook import Decisions
 from executors.simulator.record.series import Bucket
 from executors.simulator.record.timeline import Gap, Hold, Timeline, gaps
+from executors.simulator.record.windows import FeltRequests, felt_of
 from executors.simulator.replicas.life import RecordedTimes
 from executors.simulator.scenario.faults import Fault
 from executors.simulator.scenario.model import Change, Scenario
@@ -52,6 +53,7 @@ class RunResult:
         gaps: Which rank had no running holder when, by deployment.
         world_sizes: (since, N), by deployment.
         series: What the requests felt and how many replicas ran along the time, by deployment.
+        felt: What each request felt, by deployment.
         decisions: What the core decided, with what the list leaves out.
         scaling_notes: What autoscalers decided and why, with the time of each note, by deployment.
         outages: When nodes and the controller were away.
@@ -59,7 +61,7 @@ class RunResult:
     """
 
     PICTURE: ClassVar[frozenset[str]] = frozenset(
-        {"checking", "holds", "gaps", "world_sizes", "series", "decisions", "scaling_notes", "outages", "nodes"}
+        {"checking", "holds", "gaps", "world_sizes", "series", "felt", "decisions", "scaling_notes", "outages", "nodes"}
     )
     """The fields that a picture needs and that are no figures."""
 
@@ -76,6 +78,7 @@ class RunResult:
     gaps: Mapping[str, tuple[Gap, ...]]
     world_sizes: Mapping[str, tuple[tuple[float, int], ...]]
     series: Mapping[str, Series]
+    felt: Mapping[str, FeltRequests] = attrs.field(eq=False)
     decisions: Decisions
     scaling_notes: Mapping[str, tuple[tuple[float, AutoscalingNote], ...]]
     outages: tuple[Outage, ...]
@@ -216,6 +219,7 @@ class Run(Motion[Journal]):
             gaps={name: tuple(gaps(port.timeline, now)) for name, port in ports.items()},
             world_sizes={name: tuple(port.timeline.world_sizes) for name, port in ports.items()},
             series={name: _series_of(port, now) for name, port in ports.items()},
+            felt={name: felt_of(port.requests) for name, port in ports.items()},
             decisions=self.controller.notebook.decisions,
             scaling_notes={name: tuple(notes) for name, notes in self.controller.scaling_notes.items()},
             outages=outages,

@@ -120,6 +120,7 @@ class EngineQueue(RequestQueue):
 
     Attributes:
         told: What engines did so far; those of replicas that live are counted at the end.
+        slo: What a good request meets.
     """
 
     def __init__(
@@ -135,7 +136,7 @@ class EngineQueue(RequestQueue):
         super().__init__(loop, arrivals, spec, sessions)
         self.told = EngineCounts()
         self._engines = engines
-        self._slo = slo or RequestSlo()
+        self.slo = slo or RequestSlo()
         self._replicas: dict[ReplicaId, _Replica] = {}
 
     def finish(self) -> None:
@@ -342,6 +343,6 @@ class EngineQueue(RequestQueue):
         told.output_tokens += sequence.output
         if tpot_s is not None:
             told.tpot_s.append(tpot_s)
-        if self._slo.is_met(ttft_s, tpot_s, self.counts.latencies_s[-1]):
+        if self.slo.is_met(ttft_s, tpot_s, self.counts.latencies_s[-1]):
             told.good += 1
             told.good_tokens += sequence.output

@@ -14,6 +14,7 @@ from executors.simulator.load.sources import Source
 from executors.simulator.questions.cells import Cell, CellOutcome, Workers, names_of
 from executors.simulator.questions.statistics import Estimate, estimate
 from executors.simulator.record.flat_figures import Numbers, is_percentile
+from executors.simulator.scenario.objectives import SLO_WINDOW_S, Goal
 
 Progress = Callable[[int, int], None]
 """Called with how many runs are done, and of how many."""
@@ -53,6 +54,23 @@ class DeploymentComparison:
 
 
 @attrs.frozen
+class GoalComparison:
+    """An objective, in the runs of both.
+
+    Attributes:
+        first, second: What each run came to, its worst deployment counting: a figure, which may be infinite (never), or the
+            share of windows.
+        first_held, second_held: In how many runs it held.
+    """
+
+    goal: Goal
+    first: tuple[float, ...]
+    second: tuple[float, ...]
+    first_held: int
+    second_held: int
+
+
+@attrs.frozen
 class Comparison:
     """What two scenarios came to.
 
@@ -60,6 +78,7 @@ class Comparison:
         deployments: Those of both, in the order of the first.
         only_first, only_second: Names of the deployments that the other does not have.
         notes: What has to be known of the traces.
+        goals: What both came to in each objective.
     """
 
     seeds: tuple[int, ...]
@@ -67,6 +86,7 @@ class Comparison:
     only_first: tuple[str, ...]
     only_second: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    goals: tuple[GoalComparison, ...] = ()
 
 
 def compare(
@@ -76,6 +96,8 @@ def compare(
     workers: Workers,
     progress: Progress | None = None,
     checking: Checking = Checking.END,
+    goals: tuple[Goal, ...] = (),
+    window_s: float = SLO_WINDOW_S,
 ) -> Comparison:
     """Run two scenarios with each seed, and compare them pair by pair.
 
@@ -96,7 +118,7 @@ def compare(
             f"expected a deployment that is in both, found {', '.join(names[0])} in {first.name} "
             f"and {', '.join(names[1])} in {second.name}"
         )
-    cells = [Cell(source, seed, checking) for seed in seeds for source in (first, second)]
+    cells = [Cell(source, seed, checking, goals, window_s) for seed in seeds for source in (first, second)]
     outcomes = run_all(cells, workers, progress)
     firsts, seconds = outcomes[::2], outcomes[1::2]
     return Comparison(
@@ -105,7 +127,13 @@ def compare(
         tuple(name for name in names[0] if name not in common),
         tuple(name for name in names[1] if name not in common),
         tuple(notes),
+        tuple(_goal(goal, firsts, seconds) for goal in goals),
     )
+
+
+def _goal(goal: Goal, firsts: Sequence[CellOutcome], seconds: Sequence[CellOutcome]) -> GoalComparison:
+    held = [sum(goal.is_kept(goal.margin(outcome)) for outcome in outcomes) for outcomes in (firsts, seconds)]
+    return GoalComparison(goal, tuple(map(goal.value, firsts)), tuple(map(goal.value, seconds)), *held)
 
 
 def run_all(cells: Sequence[Cell], workers: Workers, progress: Progress | None = None) -> list[CellOutcome]:

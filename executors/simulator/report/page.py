@@ -1,7 +1,9 @@
 """The report of a run: what it came to, a picture that can be looked into, and the list of what happened and why."""
 
+from collections.abc import Sequence
 from html import escape
 
+from executors.simulator.questions.held import ObjectiveHeld, objective_rows
 from executors.simulator.record.figures import DeploymentFigures
 from executors.simulator.report.data import Json, page_data
 from executors.simulator.report.parts import LIST, OVERLAYS, cards, header, panel, timeline, whole_page
@@ -29,7 +31,7 @@ SCRIPTS = (
 RANK_ROWS_MAX = 100
 
 
-def render_page(result: RunResult, rerun: str) -> str:
+def render_page(result: RunResult, rerun: str, held: Sequence[ObjectiveHeld] = ()) -> str:
     """The whole page, with styles, script and data in it and nothing outside it; `rerun` is the command that made it.
 
     The same run gives the same bytes. However long the run was, the page has a few megabytes at most, and says what of
@@ -40,6 +42,7 @@ def render_page(result: RunResult, rerun: str) -> str:
         (
             '<main id="report">',
             _header(result, rerun),
+            _objectives(held),
             _figures(result),
             _timeline(result),
             LIST,
@@ -57,6 +60,20 @@ def _header(result: RunResult, rerun: str) -> str:
     if result.busiest_minute_at is not None:
         facts.append(("busiest minute", f"from {moment(result.busiest_minute_at)}"))
     return header(result.scenario, verdict_of(result), facts, rerun)
+
+
+def _objectives(held: Sequence[ObjectiveHeld]) -> str:
+    """A line for each, whether it held."""
+    if not held:
+        return ""
+    lines = [
+        f'<tr class="{"held" if each.held else "missed"}"><th scope="row">{escape(text)}</th><td>{escape(verdict)}</td></tr>'
+        for each, (text, verdict) in zip(held, objective_rows(held), strict=True)
+    ]
+    return (
+        '<section id="objectives" class="card" aria-label="objectives"><h2>Objectives</h2>'
+        f"<table><tbody>{''.join(lines)}</tbody></table></section>"
+    )
 
 
 def _figures(result: RunResult) -> str:
