@@ -1,8 +1,8 @@
 """Windows of a run: the figures of the requests that came within each stretch of time of one width.
 
-What: `FeltRequests` has, of each request of a deployment, when it came and what became of it, in the columns that the run has filled
-anyway. `Windows` cuts time into [0, w), [w, 2w), ... and gives for each the same keys that the figures of the whole run have,
-so that an objective reads a window as it reads a run (`scenario/objectives.py`). Those without requests are left out.
+What: `FeltRequests` has, of each request of a deployment, when it came and what became of it, in the columns that the run has
+filled anyway. `Windows` cuts time into [0, w), [w, 2w), ... and gives for each the same keys that the figures of the whole run
+have, so that an objective reads a window as it reads a run (`scenario/objectives.py`). Those without requests are left out.
 
 A window is a range of request numbers, since requests are numbered in the order in which they come: which window one is in is
 found by bisection, and no request is in two of them or in none, whatever the rounding of its time.
