@@ -11,8 +11,10 @@ from executors.engine.journal import Journal, JournalWriter
 from executors.simulator.cluster.outages import Outage
 from executors.simulator.controller import SimulatedController
 from executors.simulator.deployment import DeploymentWorld
+from executors.simulator.engines.pages import EnginePages
 from executors.simulator.faults.schedule import Schedule
 from executors.simulator.load.arrivals import Arrivals, busiest_minute
+from executors.simulator.load.engine_queue import EngineQueue
 from executors.simulator.motion import Motion, Progress
 from executors.simulator.record.costs import bills, cost_figures
 from executors.simulator.record.engine_figures import engine_figures
@@ -38,6 +40,7 @@ class Series:
     waiting: tuple[Bucket, ...]
     wait_s: tuple[Bucket, ...]
     latency_s: tuple[Bucket, ...]
+    engine: EnginePages | None = attrs.field(default=None, eq=False)
 
 
 @attrs.frozen(kw_only=True)
@@ -234,6 +237,7 @@ def _series_of(port: DeploymentWorld, end: float) -> Series:
         waiting=felt.waiting.buckets(end),
         wait_s=felt.ended.buckets(port.requests.counts.waits_s),
         latency_s=felt.ended.buckets(port.requests.counts.latencies_s),
+        engine=port.requests.along if isinstance(port.requests, EngineQueue) else None,
     )
 
 

@@ -148,6 +148,9 @@ def _windows(index: int, windows: Json) -> list[str]:
         never = "; a bar at the top: never" if any(None in line["values"] for line in each["lines"]) else ""
         about = f"{told} of all requests that came in each {width}{never}{limits}"
         found.append(panel(f"window-{each['name']}", each["title"], about, index))
+    for each in windows["engine"]:
+        about = f"{each['about']} {number(each['width'] / 1000)} s"
+        found.append(panel(f"window-{each['name']}", each["title"], about, index))
     return found
 
 

@@ -7,6 +7,7 @@ was never: too many of the window's requests had no answer.
 import math
 from collections.abc import Iterable, Sequence
 
+from executors.simulator.engines.pages import EnginePages
 from executors.simulator.questions.held import ObjectiveHeld
 from executors.simulator.record.windows import Windows
 from executors.simulator.report.data import Json, milliseconds
@@ -19,6 +20,13 @@ TITLES = {
     "ttft_s": "time to the first token",
     "tpot_s": "time per further token",
 }
+OF_ENGINES = {
+    "itl": ("time between tokens", "p50, p95, p99 of all gaps that ended in each", "s"),
+    "batch": ("batch", "sequences that decode, the mean of the iterations that ended in each", ""),
+    "kv": ("KV cache in use", "the mean of the time of iterations that ended in each", "%"),
+    "line": ("waiting in replicas", "for a place in the batch, the most in any replica in each", ""),
+}
+"""Panels of engines: title, what it says of each stretch, unit."""
 WIDTHS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 43_200, 86_400, 604_800)
 WINDOWS_USUAL = 150
 WINDOWS_MAX = 6_000
@@ -34,7 +42,7 @@ def windows_data(result: RunResult, held: Sequence[ObjectiveHeld]) -> list[Json]
 def _deployment(result: RunResult, name: str, held: Sequence[ObjectiveHeld]) -> Json:
     figures = next(each for each in result.deployments if each.name == name)
     if not figures.requests.arrived:
-        return {"width": 0, "at": [], "panels": []}
+        return {"width": 0, "at": [], "panels": [], "engine": []}
     ours = [each for each in held if each.deployment == name and each.goal.reading.figure.by_request]
     usual = ("ttft_s", "latency_s") if figures.engine is not None else ("latency_s",)
     shown_in = [(each, _panel_of(each.goal.reading)) for each in ours]
@@ -44,8 +52,41 @@ def _deployment(result: RunResult, name: str, held: Sequence[ObjectiveHeld]) -> 
     return {
         "width": milliseconds(windows.width_s),
         "at": windows.numbers,
+        "engine": _engine(result.series[name].engine, result.ended_at),
         "panels": [_panel(windows, *panel, [each for each, its in shown_in if its == panel]) for panel in panels],
     }
+
+
+def _engine(pages: EnginePages | None, ended_at: float) -> list[Json]:
+    """Panels of what engines did in stretches of time of their own; those in which nothing ran are left out."""
+    if pages is None:
+        return []
+    ran = [(number, page) for number, page in sorted(pages.pages.items()) if page.iterations]
+    lines: dict[str, list[tuple[str, list[float | None]]]] = {
+        "itl": [
+            (name, [_plain(page.gaps.quantile_s(share) or 0.0) if page.gaps.counts else None for _, page in ran])
+            for name, share in PERCENTILES.items()
+        ],
+        "batch": [("sequences", [_plain(page.decoded / page.iterations) for _, page in ran])],
+        "kv": [
+            ("in use", [_plain(100 * page.kv_share_ps / page.busy_ps) if page.busy_ps else None for _, page in ran]),
+        ],
+        "line": [("waiting", [float(page.longest_line) for _, page in ran])],
+    }
+    return [
+        {
+            "name": name,
+            "title": title,
+            "about": about,
+            "unit": unit,
+            "of": "engines",
+            "width": milliseconds(pages.width_s),
+            "at": [number for number, _ in ran],
+            "lines": [{"name": label, "values": values} for label, values in lines[name]],
+            "limits": [],
+        }
+        for name, (title, about, unit) in OF_ENGINES.items()
+    ]
 
 
 def _panel_of(reading: Reading) -> tuple[str, bool]:
@@ -70,6 +111,7 @@ def _panel(windows: Windows, name: str, is_share: bool, held: Sequence[Objective
         "name": f"{name}-share" if is_share else name,
         "title": TITLES.get(name, f"share {name}" if before else name),
         "unit": unit,
+        "of": "requests",
         "lines": [
             {"name": each or name, "values": [_plain(scale * figure.of(each, found)) for found in numbers]}
             for each in (PERCENTILES if figure.kind is FigureKind.TIMES else (before,))

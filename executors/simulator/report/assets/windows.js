@@ -3,28 +3,33 @@
 
 // Of each deployment: panels, with series as `SeriesPanel` takes them. Windows without requests are not among them.
 function readWindows(raw) {
-  const width = raw.width / 1000;
-  return raw.panels.map((panel) => ({
+  return [...raw.panels, ...raw.engine].map((panel) => readWindowPanel({ width: raw.width, at: raw.at, ...panel }));
+}
+
+function readWindowPanel(panel) {
+  const width = panel.width / 1000;
+  return {
     ...panel,
     limits: panel.limits.map((limit) => ({
       ...limit, missed: limit.missed.map(([since, until]) => ({ since: since / 1000, until: until / 1000 })),
     })),
     lines: panel.lines.map((line) => ({
       name: line.name,
-      series: raw.at.map((at, i) => ({
+      series: panel.at.map((at, i) => ({
         since: at * width, until: (at + 1) * width, low: line.values[i], mean: line.values[i], high: line.values[i],
       })).filter((bucket) => bucket.mean !== null),
-      never: raw.at.filter((_, i) => line.values[i] === null).map((at) => ({ since: at * width, until: (at + 1) * width })),
+      never: panel.of === "requests"
+        ? panel.at.filter((_, i) => line.values[i] === null).map((at) => ({ since: at * width, until: (at + 1) * width })) : [],
     })),
     width,
-  }));
+  };
 }
 
 class WindowsPanel extends SeriesPanel {
-  constructor(stage, canvas, { title, unit, lines, limits, width }) {
+  constructor(stage, canvas, { title, unit, lines, limits, width, of }) {
     const colours = lines.map((_, i) => (ink) => ink.replica[lines.length === 1 ? 3 : [3, 2, 0][i % 3]]);
     super(stage, canvas, { title, unit, lines: lines.map((line, i) => ({ ...line, colour: colours[i] })) });
-    Object.assign(this, { limits, width });
+    Object.assign(this, { limits, width, of });
     this.height = 128;
     // A limit is within the scale, unless it is far above all that was ever there.
     const most = Math.max(0, ...this.lines.flatMap((line) => line.series.map((bucket) => bucket.high)));
@@ -127,7 +132,9 @@ class WindowsPanel extends SeriesPanel {
     for (const limit of this.limits) {
       if (found(limit.missed)) lines.push(["missed", limit.text]);
     }
-    const note = window === null ? "no requests came then" : `of requests that came ${moment(window.since)} to ${moment(window.until)}`;
+    const when = window === null ? "" : `${moment(window.since)} to ${moment(window.until)}`;
+    const nothing = this.of === "requests" ? "no requests came then" : "nothing ran then";
+    const note = window === null ? nothing : this.of === "requests" ? `of requests that came ${when}` : when;
     return { title: this.title, subtitle: "", lines: lines.concat([["", note]]), attributes: { chart: this.title } };
   }
 
