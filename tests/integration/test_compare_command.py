@@ -285,3 +285,35 @@ def test_a_source_survives_the_way_to_another_process():
 
     source = Source("a.yaml", SMALL, ".")
     assert run_cell(pickle.loads(pickle.dumps(Cell(source, 5)))) == run_cell(Cell(source, 5))
+
+
+def test_objectives_are_told_of_both_by_runs_and_by_windows(folder):
+    options = ("--slo", "p95 wait_s < 0.5 @ 80%", "--slo", "lost < 1", "--slo-window", "20s", "--runs", "3")
+    done = run("a.yaml", "b.yaml", *options, "--json", "figures.json")
+    assert done.exit_code == 0, done.stderr
+    found = json.loads((folder / "figures.json").read_text())
+    windows, lost = found["slo"]
+    assert (windows["text"], windows["of"]) == ("p95 wait_s < 0.5 @ 80%", "windows")
+    shares = found["deployments"][0]["figures"]["windows.p95 wait_s < 0.5 @ 80%"]
+    assert shares["a_runs"] == windows["a"]["runs"]
+    assert all(0 <= share <= 1 for share in windows["a"]["runs"] + windows["b"]["runs"])
+    assert windows["b"]["held_in_runs"] == sum(share >= 0.8 for share in windows["b"]["runs"])
+    assert lost["a"]["held_in_runs"] == sum(count < 1 for count in lost["a"]["runs"])
+    assert "--slo 'p95 wait_s < 0.5 @ 80%' --slo 'lost < 1' --slo-window 20s" in found["rerun"]
+    assert "of windows" in done.stdout
+    assert f"{lost['a']['held_in_runs']}/3" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--slo", "p99 ttft_s < 2"), '--slo: expected ttft_s for a deployment with an engine, found "p99 ttft_s"'),
+        (("--slo", "p99 wait < 2"), "--slo: expected a figure: latency_s, wait_s,"),
+        (("--slo", "lost < 1 @ 9%", "--slo-window", "soon"), "--slo-window: expected a time such as 120s"),
+        (("--slo", "lost < 1 @ 9%", "--slo-window", "0.5"), "--slo-window: expected 1 s or more, found '0.5'"),
+    ],
+)
+def test_a_bad_objective_is_one_line_and_nothing_runs(folder, options, problem):
+    done = run("a.yaml", "b.yaml", *options)
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert problem in done.stderr

@@ -176,7 +176,7 @@ def test_none_found_is_said_with_what_came_nearest_and_status_1(folder, argument
             ("--slo", "lost < 1"),
             "expected --vary KEY=VALUE,VALUE,... such as --vary target_replicas=1..64, found nothing to vary",
         ),
-        (("--slo", "lost < 1 of x", "--vary", "target_replicas=1,2"), "--slo: expected a deployment: llm, found 'x'"),
+        (("--slo", "lost < 1 of x", "--vary", "target_replicas=1,2"), '--slo: expected a deployment: llm, found "x"'),
         (
             ("--slo", "lost < 1", "--vary", "target_replicas=1,x"),
             "--vary: expected numbers for target_replicas, along which is",

@@ -8,6 +8,7 @@ import typer
 from executors.checking import Checking
 from executors.cli.commands.checking_option import CheckingOption
 from executors.cli.commands.simulate import SEED_MAX
+from executors.cli.commands.slo_options import SloOption, SloWindowOption
 
 RUNS_MAX = 100_000
 JOBS_MAX = 1024
@@ -34,6 +35,8 @@ def compare(
         int | None, typer.Option(min=0, max=SEED_MAX, help="Of the first run; the others follow. [default: A's]")
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, max=JOBS_MAX, help="How many runs at once; the result is the same.")] = 1,
+    slo: SloOption = None,
+    slo_window: SloWindowOption = None,
     json_file: Annotated[
         str | None,
         typer.Option("--json", metavar="FILE", help="Write the figures as JSON; - prints them instead of the table."),
@@ -59,10 +62,14 @@ def compare(
       rankcore compare examples/node-failure-at-peak.yaml with-a-spare-node.yaml --runs 20 --jobs 2 --html both.html
       rankcore compare examples/sixty-and-sixty.yaml --policy bench/policies/least-recently-used.yaml
       rankcore compare ten.yaml twelve.yaml fourteen.yaml --html three.html
+      rankcore compare a.yaml b.yaml --slo 'p99 latency_s < 5 @ 99%' --slo-window 10m
       rankcore compare a.yaml b.yaml --runs 100 --seed 1 --json - | jq '.deployments[0].figures.ranks_moved'
+
+    With --slo GOAL (see `rankcore optimize --help`), or slo in A, it also says in how many runs of each an objective held,
+    or in what share of their windows.
 
     Exit status: 0 done, 1 a promise was broken in a run, 2 bad input, 130 interrupted.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     from executors.cli.compare import run
 
-    run(first, others or [], policy, runs, seed, jobs, json_file, html, checking, quiet)
+    run(first, others or [], policy, runs, seed, jobs, json_file, html, checking, quiet, slo or [], slo_window)

@@ -44,4 +44,16 @@ def fork(
 
     Exit status: 0 all promises held, 1 one was broken, 2 bad input, 130 interrupted.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
-    simulate(None, seed, settings, recorded, at, faults, traces, json_file, journal, None, report, quiet=quiet)
+    simulate(
+        None,
+        seed,
+        settings,
+        recorded,
+        at,
+        faults,
+        traces,
+        json_file=json_file,
+        journal=journal,
+        report=report,
+        quiet=quiet,
+    )

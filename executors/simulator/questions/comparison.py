@@ -15,6 +15,7 @@ from executors.simulator.questions.cells import Cell, CellOutcome, Workers, name
 from executors.simulator.questions.statistics import Estimate, estimate
 from executors.simulator.record.flat_figures import Numbers, is_percentile
 from executors.simulator.run import RunResult
+from executors.simulator.scenario.objectives import SLO_WINDOW_S, Goal
 
 Progress = Callable[[int, int], None]
 """Called with how many runs are done, and of how many."""
@@ -54,6 +55,23 @@ class DeploymentComparison:
 
 
 @attrs.frozen
+class GoalComparison:
+    """An objective, in the runs of both.
+
+    Attributes:
+        first, second: What each run came to, its worst deployment counting: a figure, which may be infinite (never), or the
+            share of windows.
+        first_held, second_held: In how many runs it held.
+    """
+
+    goal: Goal
+    first: tuple[float, ...]
+    second: tuple[float, ...]
+    first_held: int
+    second_held: int
+
+
+@attrs.frozen
 class Comparison:
     """What two scenarios came to.
 
@@ -61,6 +79,7 @@ class Comparison:
         deployments: Those of both, in the order of the first.
         only_first, only_second: Names of the deployments that the other does not have.
         notes: What has to be known of the traces.
+        goals: What both came to in each objective.
         drawn: The runs with the first seed, first and second, where they are to be drawn; else empty.
     """
 
@@ -69,6 +88,7 @@ class Comparison:
     only_first: tuple[str, ...]
     only_second: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    goals: tuple[GoalComparison, ...] = ()
     drawn: tuple[RunResult, ...] = ()
 
 
@@ -79,6 +99,8 @@ def compare(
     workers: Workers,
     progress: Progress | None = None,
     checking: Checking = Checking.END,
+    goals: tuple[Goal, ...] = (),
+    window_s: float = SLO_WINDOW_S,
     *,
     is_drawn: bool = False,
 ) -> Comparison:
@@ -89,7 +111,7 @@ def compare(
         NothingInCommon: They share no deployment, or only one of them has residency. Nothing has run.
         PromiseBroken: A run ended early.
     """
-    (found,) = compare_each((first, second), seeds, workers, progress, checking, is_drawn=is_drawn)
+    (found,) = compare_each((first, second), seeds, workers, progress, checking, goals, window_s, is_drawn=is_drawn)
     return found
 
 
@@ -99,6 +121,8 @@ def compare_each(
     workers: Workers,
     progress: Progress | None = None,
     checking: Checking = Checking.END,
+    goals: tuple[Goal, ...] = (),
+    window_s: float = SLO_WINDOW_S,
     *,
     is_drawn: bool = False,
 ) -> tuple[Comparison, ...]:
@@ -116,11 +140,13 @@ def compare_each(
                 f"expected a deployment that is in both, found {', '.join(names[0])} in {sources[0].name} "
                 f"and {', '.join(others)} in {source.name}"
             )
-    cells = [Cell(source, seed, checking, is_drawn and seed == seeds[0]) for seed in seeds for source in sources]
+    cells = [
+        Cell(source, seed, checking, goals, window_s, is_drawn and seed == seeds[0]) for seed in seeds for source in sources
+    ]
     outcomes = run_all(cells, workers, progress)
     columns = [outcomes[place :: len(sources)] for place in range(len(sources))]
     return tuple(
-        _pair(tuple(seeds), (names[0], others), (columns[0], column), notes)
+        _pair(tuple(seeds), (names[0], others), (columns[0], column), notes, goals)
         for others, column in zip(names[1:], columns[1:], strict=True)
     )
 
@@ -130,6 +156,7 @@ def _pair(
     names: tuple[Sequence[str], Sequence[str]],
     outcomes: tuple[Sequence[CellOutcome], Sequence[CellOutcome]],
     notes: tuple[str, ...],
+    goals: tuple[Goal, ...],
 ) -> Comparison:
     common = [name for name in names[0] if name in names[1]]
     return Comparison(
@@ -138,8 +165,14 @@ def _pair(
         tuple(name for name in names[0] if name not in common),
         tuple(name for name in names[1] if name not in common),
         notes,
+        tuple(_goal(goal, *outcomes) for goal in goals),
         tuple(each[0].result for each in outcomes if each[0].result is not None),
     )
+
+
+def _goal(goal: Goal, firsts: Sequence[CellOutcome], seconds: Sequence[CellOutcome]) -> GoalComparison:
+    held = [sum(goal.is_kept(goal.margin(outcome)) for outcome in outcomes) for outcomes in (firsts, seconds)]
+    return GoalComparison(goal, tuple(map(goal.value, firsts)), tuple(map(goal.value, seconds)), *held)
 
 
 def run_all(cells: Sequence[Cell], workers: Workers, progress: Progress | None = None) -> list[CellOutcome]:

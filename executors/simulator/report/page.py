@@ -3,10 +3,13 @@
 from collections.abc import Sequence
 from html import escape
 
+from executors.simulator.questions.held import ObjectiveHeld, objective_rows
 from executors.simulator.record.figures import DeploymentFigures
+from executors.simulator.record.flat_figures import number
 from executors.simulator.report.data import Json, page_data
 from executors.simulator.report.parts import LIST, OVERLAYS, cards, header, panel, timeline, whole_page
 from executors.simulator.report.verdict import verdict_of
+from executors.simulator.report.windows import windows_data
 from executors.simulator.report.words import beside, duration
 from executors.simulator.run import RunResult
 from executors.simulator.times import moment
@@ -21,6 +24,7 @@ SCRIPTS = (
     "ranks",
     "nodes",
     "charts",
+    "windows",
     "table",
     "tooltip",
     "pointer",
@@ -30,19 +34,21 @@ SCRIPTS = (
 RANK_ROWS_MAX = 100
 
 
-def render_page(result: RunResult, rerun: str) -> str:
+def render_page(result: RunResult, rerun: str, held: Sequence[ObjectiveHeld] = ()) -> str:
     """The whole page, with styles, script and data in it and nothing outside it; `rerun` is the command that made it.
 
     The same run gives the same bytes. However long the run was, the page has a few megabytes at most, and says what of
     the run is not in it.
     """
-    data = page_data(result)
+    windows = windows_data(result, held)
+    data = {**page_data(result), "windows": windows}
     body = "\n".join(
         (
             '<main id="report">',
             _header(result, rerun),
+            _objectives(held),
             _figures(result),
-            _timeline(result),
+            _timeline(result, windows),
             LIST,
             unserved_card(result),
             _footer(data),
@@ -58,6 +64,20 @@ def _header(result: RunResult, rerun: str) -> str:
     if result.busiest_minute_at is not None:
         facts.append(("busiest minute", f"from {moment(result.busiest_minute_at)}"))
     return header(result.scenario, verdict_of(result), facts, rerun)
+
+
+def _objectives(held: Sequence[ObjectiveHeld]) -> str:
+    """A line for each, whether it held."""
+    if not held:
+        return ""
+    lines = [
+        f'<tr class="{"held" if each.held else "missed"}"><th scope="row">{escape(text)}</th><td>{escape(verdict)}</td></tr>'
+        for each, (text, verdict) in zip(held, objective_rows(held), strict=True)
+    ]
+    return (
+        '<section id="objectives" class="card" aria-label="objectives"><h2>Objectives</h2>'
+        f"<table><tbody>{''.join(lines)}</tbody></table></section>"
+    )
 
 
 def _figures(result: RunResult) -> str:
@@ -96,10 +116,11 @@ another colour for another replica</li><li><i class="k starting"></i>starting</l
 <li><i class="k ctl"></i>no controller</li><li><i class="k fault"></i>fault</li><li><i class="k change"></i>change</li></ul>"""
 
 
-def _timeline(result: RunResult) -> str:
+def _timeline(result: RunResult, windows: Sequence[Json]) -> str:
     panels = [panel("overview", "", ""), panel("axis", "", "")]
     for index, figures in enumerate(result.deployments):
         panels.extend(_deployment(index, figures, len(result.deployments) > 1))
+        panels.extend(_windows(index, windows[index]))
     panels.append(panel("nodes", "nodes", "what stood on each node; hatched while it was down or cut off"))
     return timeline(LEGEND, panels)
 
@@ -114,6 +135,23 @@ def _deployment(index: int, figures: DeploymentFigures, named: bool) -> list[str
         parts.append(panel("waiting", "requests waiting", "mean, and the range within each stretch of time", index))
         parts.append(panel("latency", "latency and wait", "seconds, of requests that ended then; dashed: wait", index))
     return parts
+
+
+def _windows(index: int, windows: Json) -> list[str]:
+    width = f"{number(windows['width'] / 1000)} s"
+    found = []
+    for each in windows["panels"]:
+        told = "p50, p95, p99" if len(each["lines"]) > 1 else "the figure"
+        limits = ("; dashed: the limit of an objective" if each["limits"] else "") + (
+            "; shaded: missed" if any(limit["missed"] for limit in each["limits"]) else ""
+        )
+        never = "; a bar at the top: never" if any(None in line["values"] for line in each["lines"]) else ""
+        about = f"{told} of all requests that came in each {width}{never}{limits}"
+        found.append(panel(f"window-{each['name']}", each["title"], about, index))
+    for each in windows["engine"]:
+        about = f"{each['about']} {number(each['width'] / 1000)} s"
+        found.append(panel(f"window-{each['name']}", each["title"], about, index))
+    return found
 
 
 def unserved_card(result: RunResult) -> str:
