@@ -32,6 +32,7 @@ from executors.simulator.questions.comparison import (
     compare_each,
 )
 from executors.simulator.questions.goals import check_readings, shown
+from executors.simulator.questions.held import held_objectives
 from executors.simulator.questions.settings import read_settings
 from executors.simulator.report.comparison import cells_of, equal_in_words, headers_of, is_equal, render_comparison
 from executors.simulator.report.together import LETTERS, RUNS_MAX, NamedRun
@@ -86,7 +87,7 @@ def run(
         again = shlex.join(["rankcore", "compare", *asked, "--runs", str(runs), "--seed", str(begin)])
         figures = json.dumps(_as_json(found, names, again), indent=2, allow_nan=False) + "\n"
         drawn = (*found[0].drawn, *(result for pair in found[1:] for result in pair.drawn[1:]))
-        named = [NamedRun(name, result) for name, result in zip(names, drawn, strict=False)]
+        named = [NamedRun(name, each, held_objectives(goals, window_s, each)) for name, each in zip(names, drawn, strict=False)]
         files.keep(figures, lambda: render_comparison(found, named, again))
         if not quiet:
             tell(found[0].notes)

@@ -4,8 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from executors.simulator.questions.held import held_objectives
 from executors.simulator.report.data import series_columns
 from executors.simulator.report.together import NamedRun, Telling, render_together
+from executors.simulator.report.windows import windows_data
+from executors.simulator.scenario.objectives import parse_goal
 from tests.integration.test_report_in_chromium import PHONE, ask, browser, view, visit, wait_for_view  # noqa: F401
 from tests.report_runs import HOSTILE, everything, hostile, run_of, without_the_node_loss
 
@@ -14,6 +17,7 @@ TELLING = Telling(
     title="two", facts=[("seed", "3")], figures="", about="about", rerun=f"rankcore compare {30 * 'word '}", command="x"
 )
 
+GOALS = (parse_goal("p99 latency_s < 1.9 @ 90%"),)
 LONGER = """
 nodes: [{{name: n, count: 2, gpus: 1}}]
 deployments: [{{name: llm, target_replicas: 2}}]
@@ -36,6 +40,9 @@ def files(tmp_path_factory, runs) -> Path:
         "same": [NamedRun("a.yaml", runs[0]), NamedRun("b.yaml", everything())],
         "hostile": [NamedRun(HOSTILE, hostile()), NamedRun(HOSTILE, hostile())],
     }
+    pages["objectives"] = [
+        NamedRun(name, each, held_objectives(GOALS, 20.0, each)) for name, each in zip("ab", runs, strict=True)
+    ]
     short, long = (run_of(LONGER.format(back=back)) for back in (60, 600))
     pages["longer"] = [NamedRun("a.yaml", short), NamedRun("b.yaml", long)]
     for name, named in pages.items():
@@ -81,6 +88,27 @@ def test_the_strip_is_the_difference_of_the_means_where_both_have_one(visit, run
             assert part["value"] == pytest.approx(after[part["since"]] - before[part["since"]], abs=1e-9)
         assert not any(part["value"] for part in parts if part["until"] < 200)  # both are the same up to the loss
     assert any(part["value"] for part in found["running"]["parts"][0])
+
+
+def test_an_objective_is_one_line_that_says_what_it_came_to_in_each_run(visit, runs):  # noqa: F811
+    page = visit("objectives.html", size=WIDE)
+    (panel,) = ask(page, "windows")
+    assert [line["name"] for line in panel["lines"]] == ["A", "B"]
+    for line, result in zip(panel["lines"], runs, strict=True):
+        windows = windows_data(result, held_objectives(GOALS, 20.0, result), max(each.ended_at for each in runs))[0]
+        p99 = windows["panels"][0]["lines"][-1]["values"]
+        expected = {
+            at * windows["width"] / 1000: value for at, value in zip(windows["at"], p99, strict=True) if value is not None
+        }
+        assert dict(line["values"]) == pytest.approx(expected)
+    (limit,) = panel["limits"]
+    held = [next(each for each in held_objectives(GOALS, 20.0, result) if each.deployment == "llm") for result in runs]
+    assert limit["verdict"] == ", ".join(
+        f"{letter} {'held' if each.held else 'missed'}" for letter, each in zip("AB", held, strict=True)
+    )
+    assert {span["letter"] for span in limit["missed"]} == {
+        letter for letter, each in zip("AB", held, strict=True) if each.windows.missed
+    }
 
 
 def test_runs_that_are_the_same_differ_nowhere_and_have_one_picture_of_lanes(visit):  # noqa: F811

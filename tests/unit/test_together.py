@@ -11,6 +11,7 @@ import attrs
 import pytest
 
 from executors.simulator.questions.comparison import FigureComparison
+from executors.simulator.questions.held import held_objectives
 from executors.simulator.questions.statistics import estimate
 from executors.simulator.record.happenings import Happening
 from executors.simulator.record.timeline import Hold, Phase
@@ -19,6 +20,8 @@ from executors.simulator.report.comparison import interval, is_equal, verdict
 from executors.simulator.report.data import page_data, row_cells
 from executors.simulator.report.happened import rows_of
 from executors.simulator.report.together import LETTERS, NamedRun, Telling, render_together
+from executors.simulator.report.windows import windows_data
+from executors.simulator.scenario.objectives import parse_goal
 from tests.report_runs import HOSTILE, everything, hostile, run_of, without_the_node_loss
 
 ROOT = Path(__file__).parents[2]
@@ -89,7 +92,11 @@ def test_the_lines_of_each_run_are_those_of_its_own_page_and_what_all_have_stand
 
 
 def test_charts_are_common_and_lanes_are_drawn_for_each_run_that_differs(lost, kept):
-    charts = [(name, "0") for chart in ("running", "waiting", "latency", "wait") for name in (chart, f"{chart}-difference")]
+    charts = [
+        (name, "0")
+        for chart in ("running", "waiting", "latency", "wait", "window-latency_s")
+        for name in (chart, f"{chart}-difference")
+    ]
     lanes = [("ranks", "0", "0"), ("ranks", "0", "1")]
     few = [("running", "1"), ("running-difference", "1")]  # nobody asks the second deployment
     second = canvases(page_of(lost, kept))[len(charts) + len(lanes) + len(few) + 2 :]
@@ -147,6 +154,28 @@ def test_four_huge_runs_stay_a_page_of_at_most_6_mb(lost):
     page = page_of(*(huge(float(shift)) for shift in range(4)))
     assert len(page) < 6_000_000
     assert data_in(page)["left_out"]["rows"] >= 4 * 47_000
+
+
+# -- windows and objectives
+
+
+def test_windows_are_as_wide_in_all_runs_and_say_of_each_whether_an_objective_held(lost, kept):
+    goals = (parse_goal("p99 latency_s < 3"), parse_goal("p99 latency_s < 3 @ 50%"))
+    runs = [NamedRun("a", lost, held_objectives(goals, 60.0, lost)), NamedRun("b", kept, held_objectives(goals, 60.0, kept))]
+    data = data_in(render_together(runs, TELLING))
+    assert [each["windows"][0]["width"] for each in data["runs"]] == [60_000, 60_000]
+    for run, each in zip(runs, data["runs"], strict=True):
+        assert each["windows"][0] == windows_data(run.result, run.held, max(lost.ended_at, kept.ended_at))[0]
+        held = [found.held for found in run.held if found.deployment == "llm"]
+        assert [limit["held"] for panel in each["windows"][0]["panels"] for limit in panel["limits"]] == held
+
+
+def test_a_short_run_has_windows_as_wide_as_the_longest_one(lost):
+    requests = "{poisson: {rate_per_s: 1, for_s: 20, service_s: 1}}"
+    short = run_of(f"nodes: [{{name: n, gpus: 4}}]\ndeployments: [{{name: llm, target_replicas: 1, requests: {requests}}}]\n")
+    data = data_in(page_of(lost, short))
+    assert len({each["windows"][0]["width"] for each in data["runs"]}) == 1
+    assert windows_data(short, ())[0]["width"] < data["runs"][1]["windows"][0]["width"]
 
 
 # -- the words of a comparison

@@ -5,11 +5,10 @@ from html import escape
 
 from executors.simulator.questions.held import ObjectiveHeld, objective_rows
 from executors.simulator.record.figures import DeploymentFigures
-from executors.simulator.record.flat_figures import number
 from executors.simulator.report.data import Json, page_data
 from executors.simulator.report.parts import LIST, OVERLAYS, cards, header, panel, timeline, whole_page
 from executors.simulator.report.verdict import verdict_of
-from executors.simulator.report.windows import windows_data
+from executors.simulator.report.windows import about_windows, windows_data
 from executors.simulator.report.words import beside, duration
 from executors.simulator.run import RunResult
 from executors.simulator.times import moment
@@ -138,19 +137,12 @@ def _deployment(index: int, figures: DeploymentFigures, named: bool) -> list[str
 
 
 def _windows(index: int, windows: Json) -> list[str]:
-    width = f"{number(windows['width'] / 1000)} s"
     found = []
     for each in windows["panels"]:
         told = "p50, p95, p99" if len(each["lines"]) > 1 else "the figure"
-        limits = ("; dashed: the limit of an objective" if each["limits"] else "") + (
-            "; shaded: missed" if any(limit["missed"] for limit in each["limits"]) else ""
-        )
-        never = "; a bar at the top: never" if any(None in line["values"] for line in each["lines"]) else ""
-        about = f"{told} of all requests that came in each {width}{never}{limits}"
-        found.append(panel(f"window-{each['name']}", each["title"], about, index))
+        found.append(panel(f"window-{each['name']}", each["title"], f"{told} {about_windows(each, windows['width'])}", index))
     for each in windows["engine"]:
-        about = f"{each['about']} {number(each['width'] / 1000)} s"
-        found.append(panel(f"window-{each['name']}", each["title"], about, index))
+        found.append(panel(f"window-{each['name']}", each["title"], about_windows(each, windows["width"]), index))
     return found
 
 

@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 import attrs
 
+from executors.simulator.questions.held import ObjectiveHeld
 from executors.simulator.report.assets import asset
 from executors.simulator.report.data import Json, milliseconds, page_data, row_cells
 from executors.simulator.report.happened import HappenedRow, rows_of
@@ -18,12 +19,13 @@ from executors.simulator.report.page import LEGEND, not_drawn
 from executors.simulator.report.page import SCRIPTS as SCRIPTS_OF_ONE
 from executors.simulator.report.parts import LIST, OVERLAYS, header, panel, timeline, whole_page
 from executors.simulator.report.verdict import Verdict
+from executors.simulator.report.windows import about_windows, windows_data
 from executors.simulator.run import RunResult
 
 LETTERS = "ABCD"
 RUNS_MAX = len(LETTERS)
 
-SCRIPTS = (*SCRIPTS_OF_ONE[:-1], "together_model", "difference", "together_main")
+SCRIPTS = (*SCRIPTS_OF_ONE[:-1], "together_model", "difference", "together_windows", "together_main")
 
 DIFFERING = '<input type="checkbox" id="eventful"$checked> only lanes that differ'
 
@@ -38,10 +40,11 @@ CHARTS = (
 
 @attrs.frozen
 class NamedRun:
-    """One of the runs, and what the page calls it."""
+    """One of the runs, what the page calls it, and whether objectives held in it."""
 
     name: str
     result: RunResult
+    held: Sequence[ObjectiveHeld] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -114,12 +117,14 @@ def _data(runs: Sequence[NamedRun]) -> Json:
     told = [rows_of(run.result) for run in runs]
     names = list(dict.fromkeys(figures.name for run in runs for figures in run.result.deployments))
     found = [page_data(run.result, len(runs)) for run in runs]
-    for letter, each in zip(LETTERS, found, strict=False):
+    longest_s = max(run.result.ended_at for run in runs)
+    for letter, run, each in zip(LETTERS, runs, found, strict=False):
         del each["rows"]
         each["letter"] = letter
+        each["windows"] = windows_data(run.result, run.held, longest_s)
     return {
         "version": 1,
-        "end": milliseconds(max(run.result.ended_at for run in runs)),
+        "end": milliseconds(longest_s),
         "deployments": names,
         "runs": found,
         "rows": [[letters, *row_cells(row, names)] for letters, row in _merged([rows for rows, _ in told])],
@@ -144,16 +149,35 @@ def _panels(runs: Sequence[NamedRun], data: Json) -> Iterable[str]:
     for index, name in enumerate(data["deployments"]):
         whose = f" of {name}" if len(data["deployments"]) > 1 else ""
         have = [place for place, run in enumerate(runs) if any(figures.name == name for figures in run.result.deployments)]
-        for chart, title, about in CHARTS[: None if _is_asked(runs, name) else 1]:
+        charts = CHARTS[: None if _is_asked(runs, name) else 1]
+        for chart, title, about in (*charts, *_windows([_of(data["runs"][place], name) for place in have])):
             yield panel(chart, title + whose, about, index)
             if len(have) > 1:
                 minus = ", ".join(f"{LETTERS[place]} - {LETTERS[have[0]]}" for place in have[1:])
                 yield panel(f"{chart}-difference", minus, "", index)
         lanes = {place: _lanes(data["runs"][place], name) for place in have}
         yield from _lanes_of("ranks", f"ranks{whose}", "who held each rank; those below the line are wanted", lanes, index)
-    nodes = {place: {**each, "series": None, "letter": None} for place, each in enumerate(data["runs"])}
+    nodes = {place: {**each, "series": None, "letter": None, "windows": None} for place, each in enumerate(data["runs"])}
     about = "what stood on each node; hatched while it was down or cut off"
     yield from _lanes_of("nodes", "nodes", about, {place: _nodes(each) for place, each in nodes.items()})
+
+
+def _of(data: Json, name: str) -> Json:
+    """The windows of a deployment in one run."""
+    (found,) = (windows for each, windows in zip(data["deployments"], data["windows"], strict=True) if each["name"] == name)
+    return dict(found)
+
+
+def _windows(windows: Sequence[Json]) -> Iterable[tuple[str, str, str]]:
+    """The panels of windows that any run has, as `CHARTS`."""
+    found: dict[str, tuple[str, str, str]] = {}
+    for each in windows:
+        for shown in (*each["panels"], *each["engine"]):
+            several, last = len(shown["lines"]) > 1, shown["lines"][-1]["name"]
+            about = about_windows(shown, each["width"]).replace("p50, p95, p99", last)
+            about = f"{last} {about}" if several and not about.startswith(last) else about
+            found.setdefault(shown["name"], (f"window-{shown['name']}", shown["title"], about))
+    return found.values()
 
 
 def _is_asked(runs: Sequence[NamedRun], name: str) -> bool:

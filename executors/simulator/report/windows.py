@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from executors.simulator.engines.pages import EnginePages
 from executors.simulator.questions.held import ObjectiveHeld
+from executors.simulator.record.flat_figures import number
 from executors.simulator.record.windows import Windows
 from executors.simulator.report.data import Json, milliseconds
 from executors.simulator.run import RunResult
@@ -34,12 +35,27 @@ WINDOWS_MAX = 6_000
 SPANS_MAX = 1_000
 
 
-def windows_data(result: RunResult, held: Sequence[ObjectiveHeld]) -> list[Json]:
-    """Of each deployment, in their order: width and numbers of its windows, and the panels with a value for each."""
-    return [_deployment(result, figures.name, held) for figures in result.deployments]
+def windows_data(result: RunResult, held: Sequence[ObjectiveHeld], longest_s: float | None = None) -> list[Json]:
+    """Of each deployment, in their order: width and numbers of its windows, and the panels with a value for each.
+
+    `longest_s`: how long the longest run of the page lasted, where there are several, so that all have windows as wide.
+    """
+    lasted_s = result.ended_at if longest_s is None else longest_s
+    return [_deployment(result, figures.name, held, lasted_s) for figures in result.deployments]
 
 
-def _deployment(result: RunResult, name: str, held: Sequence[ObjectiveHeld]) -> Json:
+def about_windows(panel: Json, width_ms: int) -> str:
+    """What each value of a panel of windows is."""
+    if "about" in panel:
+        return f"{panel['about']} {number(panel['width'] / 1000)} s"
+    limits = ("; dashed: the limit of an objective" if panel["limits"] else "") + (
+        "; shaded: missed" if any(limit["missed"] for limit in panel["limits"]) else ""
+    )
+    never = "; a bar at the top: never" if any(None in line["values"] for line in panel["lines"]) else ""
+    return f"of all requests that came in each {number(width_ms / 1000)} s{never}{limits}"
+
+
+def _deployment(result: RunResult, name: str, held: Sequence[ObjectiveHeld], lasted_s: float) -> Json:
     figures = next(each for each in result.deployments if each.name == name)
     if not figures.requests.arrived:
         return {"width": 0, "at": [], "panels": [], "engine": []}
@@ -48,7 +64,7 @@ def _deployment(result: RunResult, name: str, held: Sequence[ObjectiveHeld]) -> 
     shown_in = [(each, _panel_of(each.goal.reading)) for each in ours]
     panels = dict.fromkeys((*((name, False) for name in usual), *(panel for _, panel in shown_in)))
     asked = [each.windows.width_s for each in ours if each.windows is not None]
-    windows = Windows(result.felt[name], _width_s(asked, result.ended_at, len(panels)), result.ended_at)
+    windows = Windows(result.felt[name], _width_s(asked, lasted_s, len(panels)), result.ended_at)
     return {
         "width": milliseconds(windows.width_s),
         "at": windows.numbers,

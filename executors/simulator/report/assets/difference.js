@@ -1,9 +1,10 @@
 // A strip below a chart of several runs: what each other run has more, or less, than the first one.
 
 class DifferencePanel {
-  // base: the line of the first run; others: lines of the others, as of a SeriesPanel.
-  constructor(stage, canvas, { title, base, others, unit = "" }) {
-    Object.assign(this, { stage, canvas, title, base, others, unit });
+  // base: the line of the first run; others: lines of the others, as of a SeriesPanel; inView: which buckets are on the
+  // screen, at least so wide.
+  constructor(stage, canvas, { title, base, others, unit = "", inView = (series, least) => bucketsInView(stage, series, least) }) {
+    Object.assign(this, { stage, canvas, title, base, others, unit, inView });
     this.height = 54;
     this.top = 5;
     this.bottom = 5;
@@ -11,11 +12,11 @@ class DifferencePanel {
 
   // Of each stretch of time in which both have a value, the difference of the means.
   between(other) {
-    const { stage, base } = this, least = Math.max(widthOf(base.series), widthOf(other.series));
-    const before = new Map(bucketsInView(stage, base.series, least).map((bucket) => [bucket.since, bucket.mean]));
+    const { base } = this, least = Math.max(widthOf(base.series), widthOf(other.series));
+    const before = new Map(this.inView(base.series, least).map((bucket) => [bucket.since, bucket]));
     const end = Math.min(base.end, other.end);
-    return bucketsInView(stage, other.series, least).filter((bucket) => before.has(bucket.since)).map((bucket) => {
-      const mean = before.get(bucket.since), value = bucket.mean - mean;
+    return this.inView(other.series, least).filter((bucket) => before.get(bucket.since)?.until === bucket.until).map((bucket) => {
+      const { mean } = before.get(bucket.since), value = bucket.mean - mean;
       const nothing = Math.abs(value) <= 1e-9 * Math.max(Math.abs(mean), Math.abs(bucket.mean));
       return { since: bucket.since, until: Math.min(bucket.until, end), value: nothing ? 0 : value };
     });

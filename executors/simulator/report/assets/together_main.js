@@ -51,6 +51,7 @@ function togetherPanels(stage) {
   return [
     ...stage.model.deployments.flatMap((deployment) => [
       ...TOGETHER_CHARTS.flatMap((chart) => chartsOf(stage, deployment, chart)),
+      ...windowChartsOf(stage, deployment),
       ...lanesOfRuns(stages, "ranks", deployment.index, (own, canvas, run) => new RankPanel(own, deployment.runs[run], canvas)),
     ]),
     ...lanesOfRuns(stages, "nodes", null, (own, canvas) => new NodePanel(own, canvas)),
@@ -88,12 +89,13 @@ function publishTogether(timeline) {
       const panel = lanes(run, deployment), box = panel.canvas.getBoundingClientRect();
       return { x: box.left + stage.x(time), y: box.top + panel.yOf(model.deployments[deployment].runs[run].lanes[rank]) };
     },
-    charts: () => timeline.panels.filter((panel) => panel instanceof SeriesPanel).map((panel) => ({
+    charts: () => timeline.panels.filter((panel) => panel instanceof SeriesPanel && !(panel instanceof WindowsPanel)).map((panel) => ({
       title: panel.title, lines: panel.lines.map((line) => line.name), objective: panel.objective, top: panel.scale().top, buckets: panel.lines.map((line) => panel.visible(line.series)),
     })),
     differences: () => timeline.panels.filter((panel) => panel instanceof DifferencePanel).map((panel) => ({
       title: panel.title, parts: panel.others.map((other) => panel.between(other)),
     })),
+    windows: () => timeline.panels.filter((panel) => panel instanceof WindowsPanel).map((panel) => panel.told),
     marked: () => timeline.marked?.at ?? null,
   });
 }

@@ -5,6 +5,7 @@ function readTogether(data) {
   const rows = data.rows.map(([letters, ...row], index) => ({
     ...readRow(row, index, data.deployments.map((name) => ({ name }))), letters, only: letters.length < runs.length ? `only ${[...letters].join(", ")}` : "",
   }));
+  for (const run of runs) run.deployments.forEach((each, place) => { each.windows = data.runs[run.index].windows[place]; });
   for (const run of runs) run.rows = rows.filter((row) => row.letters.includes(run.letter));
   const deployments = data.deployments.map((name, index) => ({ index, name, runs: runs.map((run) => run.deployments.find((each) => each.name === name) ?? null) }));
   const first = Math.min(...runs.map((run) => run.end));

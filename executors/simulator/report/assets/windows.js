@@ -28,7 +28,7 @@ function readWindowPanel(panel) {
 class WindowsPanel extends SeriesPanel {
   constructor(stage, canvas, { title, unit, lines, limits, width, of }) {
     const colours = lines.map((_, i) => (ink) => ink.replica[lines.length === 1 ? 3 : [3, 2, 0][i % 3]]);
-    super(stage, canvas, { title, unit, lines: lines.map((line, i) => ({ ...line, colour: colours[i] })) });
+    super(stage, canvas, { title, unit, lines: lines.map((line, i) => ({ colour: colours[i], ...line })) });
     Object.assign(this, { limits, width, of });
     this.height = 128;
     // A limit is within the scale, unless it is far above all that was ever there.
@@ -54,7 +54,7 @@ class WindowsPanel extends SeriesPanel {
     context.clip();
     context.fillStyle = ink.of.bad;
     for (const limit of this.limits) faded(context, 0.16, () => this.bars(context, limit.missed, this.top, this.height - this.bottom));
-    this.bars(context, this.lines[this.lines.length - 1].never, this.top, this.top + 4);
+    for (const line of this.lines) this.bars(context, line.never, this.top, this.top + 4);
     if (this.lines.length > 1) this.names(context);
     this.beyond(context);
     this.near.forEach((limit) => this.limit(context, limit, this.y(limit.value, top)));
@@ -75,7 +75,7 @@ class WindowsPanel extends SeriesPanel {
     context.fillStyle = ink.of.soft;
     context.textAlign = "right";
     context.textBaseline = "top";
-    const text = far.map((limit) => `${limit.text}: ${limit.held ? "held" : "missed"}, above`).join("; ");
+    const text = far.map((limit) => `${limit.text}: ${verdictOn(limit)}, above`).join("; ");
     context.fillText(fitting(context, [text, far.map((limit) => limit.label).join("; ")], this.stage.plot - 110), this.stage.right - 6, this.top + 3);
   }
 
@@ -109,7 +109,7 @@ class WindowsPanel extends SeriesPanel {
     context.font = `11px ${ink.sans}`;
     context.textAlign = "right";
     context.textBaseline = y > this.top + 16 ? "bottom" : "top";
-    const text = fitting(context, [`${limit.text}: ${limit.held ? "held" : "missed"}`, limit.label], stage.plot - 12);
+    const text = fitting(context, [`${limit.text}: ${verdictOn(limit)}`, limit.label], stage.plot - 12);
     const half = context.measureText(text).width, above = context.textBaseline === "bottom";
     faded(context, 0.8, () => {
       const ground = ink.of.card, before = context.fillStyle;
@@ -130,7 +130,8 @@ class WindowsPanel extends SeriesPanel {
       window ??= bucket ?? never;
     }
     for (const limit of this.limits) {
-      if (found(limit.missed)) lines.push(["missed", limit.text]);
+      const missed = limit.missed.filter((each) => each.since <= time && each.until > time);
+      if (missed.length) lines.push([["missed", ...missed.map((each) => each.letter ?? "")].join(" ").trim(), limit.text]);
     }
     const when = window === null ? "" : `${moment(window.since)} to ${moment(window.until)}`;
     const nothing = this.of === "requests" ? "no requests came then" : "nothing ran then";
@@ -146,6 +147,9 @@ class WindowsPanel extends SeriesPanel {
     };
   }
 }
+
+// Of an objective, in one run or, with their letters, in several.
+function verdictOn(limit) { return limit.verdict ?? (limit.held ? "held" : "missed"); }
 
 function windowPanelsOf(stage, index, raw) {
   return readWindows(raw).map((panel) => new WindowsPanel(stage, canvasOf(`window-${panel.name}`, index), panel));
