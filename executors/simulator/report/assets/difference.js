@@ -53,7 +53,11 @@ class DifferencePanel {
     context.textAlign = "right";
     context.fillStyle = ink.of.soft;
     const marks = most > 0 ? [[most, 5], [0, 0], [-most, -5]] : [[0, 0]];
-    for (const [value, lower] of marks) context.fillText(signed(+value.toPrecision(2)), stage.gutter - 10, this.y(value, most || 1) + lower);
+    const right = stage.gutter - (stage.gutter < 60 ? 3 : 10);
+    for (const [value, lower] of marks) {
+      const text = signed(+value.toPrecision(2));
+      context.fillText(fitting(context, [text, text.replace("0.", ".")], right), right, this.y(value, most || 1) + lower);
+    }
     context.textAlign = "left";
   }
 
