@@ -29,8 +29,8 @@ OF_ENGINES = {
 """Panels of engines: title, what it says of each stretch, unit."""
 WIDTHS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 43_200, 86_400, 604_800)
 WINDOWS_USUAL = 150
-WINDOWS_MAX = 6_000
-"""Of all panels of a deployment together; windows are drawn wider where there are more."""
+WINDOWS_MAX = 20_000
+"""Of all panels of a page together; windows are drawn wider where there are more."""
 SPANS_MAX = 1_000
 
 
@@ -48,7 +48,9 @@ def _deployment(result: RunResult, name: str, held: Sequence[ObjectiveHeld]) -> 
     shown_in = [(each, _panel_of(each.goal.reading)) for each in ours]
     panels = dict.fromkeys((*((name, False) for name in usual), *(panel for _, panel in shown_in)))
     asked = [each.windows.width_s for each in ours if each.windows is not None]
-    windows = Windows(result.felt[name], _width_s(asked, result.ended_at, len(panels)), result.ended_at)
+    windows = Windows(
+        result.felt[name], _width_s(asked, result.ended_at, len(panels) * len(result.deployments)), result.ended_at
+    )
     return {
         "width": milliseconds(windows.width_s),
         "at": windows.numbers,
