@@ -16,7 +16,7 @@ from rich.text import Text
 
 from executors.cli.bars import bytes_bar
 from executors.cli.fork_kinds import DEPLOYMENTS, RESIDENCY, Forked, Kind, with_faults
-from executors.cli.moments import seconds_of
+from executors.cli.moments import began_of, seconds_of
 from executors.cli.outputs import Outputs
 from executors.cli.problems import Refusal, told_in_one_line, warn
 from executors.cli.run_bar import RunBar
@@ -57,7 +57,7 @@ def run(asked: SimulateAsked) -> None:
             raise Refusal("--from: expected no scenario with it: the journal says what was run")
         if asked.at is None or not asked.faults:
             raise Refusal("--from: expected --at TIME and --fault WORDS with it, such as --at 120s --fault 'node n2 lost'")
-        fork = Fork(seconds_of("--at", asked.at), tuple(asked.faults))
+        fork = Fork(seconds_of("--at", asked.at, began_of(recorded, asked.traces)), tuple(asked.faults))
         files = asked.open_files(outputs, f"{recorded.stem}.fork", (recorded,))
         seed = () if asked.seed is None else (("--seed", str(asked.seed)),)
         given = (*seed, *(("--set", text) for text in asked.settings), *(("--fault", text) for text in asked.faults))

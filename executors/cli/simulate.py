@@ -35,6 +35,7 @@ from executors.simulator.run import Run, RunResult
 from executors.simulator.scenario import Scenario
 from executors.simulator.scenario.loading import notes_of
 from executors.simulator.scenario.offered import warnings_of
+from executors.simulator.wall_clock import utc
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -126,6 +127,9 @@ def page_of(result: RunResult | ResidencyResult, rerun: str, held: Sequence[Obje
 def as_json(result: RunResult | ResidencyResult, rerun: str, held: Sequence[ObjectiveHeld] = ()) -> dict[str, Any]:
     """The figures, without what only the picture needs, and whether objectives held, where there are some."""
     data = attrs.asdict(result, filter=lambda field, _: field.name not in result.PICTURE)
+    began = result.unix_s_at_0 if isinstance(result, RunResult) else None
+    if began is not None:
+        data = {"began_at": utc(began), **data}
     return {"rerun": rerun, **data, **({"slo": [each.as_json() for each in held]} if held else {})}
 
 

@@ -27,6 +27,7 @@ from executors.simulator.record.windows import FeltRequests, felt_of
 from executors.simulator.replicas.life import RecordedTimes
 from executors.simulator.scenario.faults import Fault
 from executors.simulator.scenario.model import Change, Scenario
+from executors.simulator.wall_clock import unix_s_at_0
 from executors.simulator.world import SimulatedWorld
 from rankcore import DeploymentState
 from rankcore.autoscaling import AutoscalingNote
@@ -61,10 +62,23 @@ class RunResult:
         scaling_notes: What autoscalers decided and why, with the time of each note, by deployment.
         outages: When nodes and the controller were away.
         nodes: All nodes, in the order of the scenario.
+        unix_s_at_0: What time of day it was when the run began, since 1970; None: no trace says that.
     """
 
     PICTURE: ClassVar[frozenset[str]] = frozenset(
-        {"checking", "holds", "gaps", "world_sizes", "series", "felt", "decisions", "scaling_notes", "outages", "nodes"}
+        {
+            "checking",
+            "holds",
+            "gaps",
+            "world_sizes",
+            "series",
+            "felt",
+            "decisions",
+            "scaling_notes",
+            "outages",
+            "nodes",
+            "unix_s_at_0",
+        }
     )
     """The fields that a picture needs and that are no figures."""
 
@@ -86,6 +100,7 @@ class RunResult:
     scaling_notes: Mapping[str, tuple[tuple[float, AutoscalingNote], ...]]
     outages: tuple[Outage, ...]
     nodes: tuple[str, ...]
+    unix_s_at_0: float | None = None
 
 
 class Run(Motion[Journal]):
@@ -227,6 +242,7 @@ class Run(Motion[Journal]):
             scaling_notes={name: tuple(notes) for name, notes in self.controller.scaling_notes.items()},
             outages=outages,
             nodes=tuple(self.world.cluster.nodes),
+            unix_s_at_0=unix_s_at_0(self._arrivals),
         )
 
 

@@ -5,6 +5,7 @@ import shutil
 from itertools import pairwise
 from pathlib import Path
 
+import attrs
 import pytest
 
 from executors.simulator.questions.backtest import Conditions, backtest, read_policy
@@ -40,6 +41,8 @@ def files(tmp_path_factory, result) -> Path:
     folder = tmp_path_factory.mktemp("report")
     (folder / "report.html").write_text(render_page(result, RERUN), encoding="utf-8")
     (folder / "windows.html").write_text(render_page(result, RERUN, held_in(result)), encoding="utf-8")
+    began = attrs.evolve(result, unix_s_at_0=1_700_158_623.5)  # 2023-11-16T18:17:03.5Z
+    (folder / "began.html").write_text(render_page(began, RERUN), encoding="utf-8")
     (folder / "hostile.html").write_text(render_page(hostile(), f"rankcore simulate '{HOSTILE}'"), encoding="utf-8")
     (folder / "long.html").write_text(render_page(everything(deployment=200 * "n"), RERUN), encoding="utf-8")
     return folder
@@ -164,6 +167,34 @@ def test_percentiles_limits_and_missed_windows_are_drawn(visit, result, size, tm
     sync_api.expect(tooltip).to_contain_text("missed")
     sync_api.expect(tooltip).to_contain_text("p95 wait_s < 2 @ 90%")
     assert len(page.screenshot(path=tmp_path / f"windows-{size[0]}.png", full_page=True)) > 20_000
+
+
+@pytest.mark.parametrize("size", [(1440, 900), PHONE], ids=["desktop", "phone"])
+def test_the_axis_may_be_in_run_time_in_utc_and_in_a_zone(visit, size):
+    page = visit("began.html", size=size, timezone_id="Asia/Kolkata")
+    told, zone = page.locator("#range"), page.locator("#zone")
+    sync_api.expect(told).to_have_text(re.compile("^0:00:00 to "))
+    zone.select_option("UTC")
+    sync_api.expect(told).to_have_text(re.compile("^2023-11-16 18:17:04 to "))
+    at = [label for _, label in ask(page, "axis")]
+    assert at
+    assert all(re.fullmatch(r"18:[0-5]\d(:[0-5]0)?", label) for label in at), "round times of day"
+    ticks = [(time + 1_700_158_623.5) % 10 for time, _ in ask(page, "axis")]
+    assert all(min(rest, 10 - rest) < 1e-3 for rest in ticks)
+    sync_api.expect(page.locator("#rows tbody tr").first).to_contain_text("2023-11-16 18:17:0")
+    here = zone.locator("option").nth(2)
+    assert "(here)" in here.inner_text()
+    zone.select_option(index=2)
+    sync_api.expect(told).to_have_text(re.compile("^2023-11-16 23:47:04 to "))
+    zone.select_option("America/New_York")
+    sync_api.expect(told).to_have_text(re.compile("^2023-11-16 13:17:04 to "))
+    zone.select_option("")
+    sync_api.expect(told).to_have_text(re.compile("^0:00:00 to "))
+    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+
+
+def test_without_times_of_day_no_zone_is_offered(visit):
+    assert visit().locator("#zone").count() == 0
 
 
 def test_every_hold_and_gap_of_the_run_is_in_the_lanes(visit, result):
@@ -441,7 +472,7 @@ def test_the_page_of_a_backtest_fits_the_window_and_can_be_zoomed(backtested, vi
     assert scales["few: requests waiting"] == scales["many-replicas-and-a-long-name: requests waiting"]
     assert page.evaluate("rankcoreReport.view().since") == 0
     page.locator("#zoom-in").click()
-    page.wait_for_function("rankcoreReport.view().until - rankcoreReport.view().since < rankcoreReport.end * 0.6")
+    page.wait_for_function("() => rankcoreReport.view().until - rankcoreReport.view().since < rankcoreReport.end * 0.6")
     assert "few" in page.locator("#rows").inner_text()
 
 
@@ -457,4 +488,4 @@ def test_policies_of_a_backtest_are_lines_of_one_chart_with_the_objective(backte
     box = page.locator("canvas[data-panel=wait]")
     box.scroll_into_view_if_needed()
     box.hover()
-    page.wait_for_function("document.getElementById('tooltip').innerText.includes('objective')")
+    page.wait_for_function("() => document.getElementById('tooltip').innerText.includes('objective')")

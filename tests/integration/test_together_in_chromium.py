@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import attrs
 import pytest
 
 from executors.simulator.questions.held import held_objectives
@@ -42,6 +43,9 @@ def files(tmp_path_factory, runs) -> Path:
     }
     pages["objectives"] = [
         NamedRun(name, each, held_objectives(GOALS, 20.0, each)) for name, each in zip("ab", runs, strict=True)
+    ]
+    pages["began"] = [
+        NamedRun(name, attrs.evolve(each, unix_s_at_0=1_700_000_000.0)) for name, each in zip("ab", runs, strict=True)
     ]
     short, long = (run_of(LONGER.format(back=back)) for back in (60, 600))
     pages["longer"] = [NamedRun("a.yaml", short), NamedRun("b.yaml", long)]
@@ -135,7 +139,7 @@ def test_lanes_that_differ_are_shown_until_all_are_asked_for(visit, runs):  # no
     assert 0 < len(shown) < 8
     assert ask(page, "lanes", 1) == shown
     page.locator("#eventful").uncheck()
-    page.wait_for_function("rankcoreReport.lanes(0).length === 8 && rankcoreReport.lanes(1).length === 8")
+    page.wait_for_function("() => rankcoreReport.lanes(0).length === 8 && rankcoreReport.lanes(1).length === 8")
 
 
 def test_that_a_run_ended_earlier_makes_no_lane_differ(visit):  # noqa: F811
@@ -185,6 +189,12 @@ def test_all_runs_are_on_one_axis_and_zoom_together(visit):  # noqa: F811
     assert places[0] == places[1]
 
 
+def test_the_axis_may_be_in_times_of_day(visit):  # noqa: F811
+    page = visit("began.html", size=WIDE)
+    page.locator("#zone").select_option("UTC")
+    page.wait_for_function("() => document.getElementById('range').textContent.startsWith('2023-11-14 22:13:20')")
+
+
 def test_the_keyboard_walks_from_the_lanes_of_one_run_to_those_of_the_next(visit):  # noqa: F811
     page = visit("two.html", size=WIDE)
     page.locator("#panels").focus()
@@ -204,7 +214,7 @@ def test_the_list_says_which_lines_stand_in_one_run_only_and_finds_them(visit): 
     page = visit("two.html", size=WIDE)
     page.locator("#filter").fill("only a")
     page.wait_for_function(
-        "document.querySelectorAll('#rows tbody tr').length === document.querySelectorAll('#rows .only').length"
+        "() => document.querySelectorAll('#rows tbody tr').length === document.querySelectorAll('#rows .only').length"
     )
     marks = set(page.locator("#rows .only").all_inner_texts())
     assert marks == {"only A"}

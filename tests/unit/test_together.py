@@ -156,6 +156,14 @@ def test_four_huge_runs_stay_a_page_of_at_most_6_mb(lost):
     assert data_in(page)["left_out"]["rows"] >= 4 * 47_000
 
 
+def test_times_of_day_are_offered_where_they_are_those_of_all_runs(lost, kept):
+    began = [attrs.evolve(each, unix_s_at_0=1_700_000_000.5) for each in (lost, kept)]
+    assert data_in(page_of(*began))["began"] == 1_700_000_000_500
+    assert data_in(page_of(began[0], kept))["began"] is None
+    assert data_in(page_of(began[0], attrs.evolve(kept, unix_s_at_0=0.0)))["began"] is None
+    assert data_in(page_of(lost, kept))["began"] is None
+
+
 # -- windows and objectives
 
 

@@ -11,6 +11,7 @@ from executors.simulator.questions.held import held_objectives, objective_rows
 from executors.simulator.record.flat_figures import flatten
 from executors.simulator.record.percentiles import quantile
 from executors.simulator.record.windows import COLUMNS, Windows, felt_of
+from executors.simulator.report.windows import windows_data
 from executors.simulator.run import Run, RunResult
 from executors.simulator.scenario import parse_scenario
 from executors.simulator.scenario.loading import load_arrivals
@@ -216,3 +217,23 @@ def test_what_is_told_names_the_deployment_where_there_are_several():
     assert missed.verdict.startswith("missed: 0.")
     assert missed.as_json()["value"] > 0
     assert missed.as_json()["windows"] is None
+
+
+def test_the_page_draws_wider_windows_where_there_are_too_many_and_shades_each_that_missed():
+    result = run_of(calls(more="")).go()
+    held = objectives_of(result, "p95 wait_s < 1 @ 60%", window_s=1.0)
+    (fine,) = windows_data(result, held)
+    assert fine["width"] == 1000
+    long = attrs.evolve(result, ended_at=1e6)  # nothing comes after the first two minutes
+    (coarse,) = windows_data(long, held)
+    assert coarse["width"] == 128_000
+    for data in (fine, coarse):
+        wait = next(panel for panel in data["panels"] if panel["name"] == "wait_s")
+        (limit,) = wait["limits"]
+        missed = held[0].windows.missed
+        assert sum(until - since for since, until in limit["missed"]) == 1000 * len(missed) > 0
+        assert len(limit["missed"]) < len(missed), "neighbours are one"
+        assert (limit["value"], limit["label"], limit["held"]) == (1.0, "< 1 s", held[0].held)
+    (usual,) = windows_data(result, ())
+    assert [panel["name"] for panel in usual["panels"]] == ["latency_s"]
+    assert usual["width"] == 1000, "as wide as it looks well"

@@ -13,7 +13,12 @@ def fork(
         Path, typer.Argument(help="A journal: of `simulate --journal`, or of what ran for real.", metavar="JOURNAL")
     ],
     at: Annotated[
-        str, typer.Option(metavar="TIME", help="When the fork begins: 120s, 2m, 1h30m, 0:02:00.", show_default=False)
+        str,
+        typer.Option(
+            metavar="TIME",
+            help="When the fork begins: 120s, 2m, 1h30m, 0:02:00; where a trace has times of day, 2023-11-16T18:40Z.",
+            show_default=False,
+        ),
     ],
     faults: Annotated[
         list[str] | None,

@@ -29,7 +29,13 @@ def simulate(
     recorded: Annotated[
         Path | None, typer.Option("--from", metavar="JOURNAL", help="Fork a recorded run, with --at and --fault.")
     ] = None,
-    at: Annotated[str | None, typer.Option(metavar="TIME", help="When the fork begins: 120s, 2m, 1h30m, 0:02:00.")] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="When the fork begins: 120s, 2m, 1h30m, 0:02:00; where a trace has times of day, 2023-11-16T18:40Z.",
+        ),
+    ] = None,
     faults: Annotated[
         list[str] | None,
         typer.Option("--fault", metavar="WORDS", help="What happens in the fork, such as 'node n2 lost for 60s'; repeatable."),

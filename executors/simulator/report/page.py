@@ -5,13 +5,14 @@ from html import escape
 
 from executors.simulator.questions.held import ObjectiveHeld, objective_rows
 from executors.simulator.record.figures import DeploymentFigures
-from executors.simulator.report.data import Json, page_data
+from executors.simulator.report.data import Json, milliseconds, page_data
 from executors.simulator.report.parts import LIST, OVERLAYS, cards, header, panel, timeline, whole_page
 from executors.simulator.report.verdict import verdict_of
 from executors.simulator.report.windows import about_windows, windows_data
 from executors.simulator.report.words import beside, duration
 from executors.simulator.run import RunResult
 from executors.simulator.times import moment
+from executors.simulator.wall_clock import utc
 
 SCRIPTS = (
     "common",
@@ -28,6 +29,7 @@ SCRIPTS = (
     "tooltip",
     "pointer",
     "timeline",
+    "zones",
     "main",
 )
 RANK_ROWS_MAX = 100
@@ -40,7 +42,8 @@ def render_page(result: RunResult, rerun: str, held: Sequence[ObjectiveHeld] = (
     the run is not in it.
     """
     windows = windows_data(result, held)
-    data = {**page_data(result), "windows": windows}
+    began = result.unix_s_at_0
+    data = {**page_data(result), "windows": windows, "began": None if began is None else milliseconds(began)}
     body = "\n".join(
         (
             '<main id="report">',
@@ -60,6 +63,8 @@ def render_page(result: RunResult, rerun: str, held: Sequence[ObjectiveHeld] = (
 
 def _header(result: RunResult, rerun: str) -> str:
     facts = [("seed", str(result.seed)), ("simulated", duration(result.ended_at)), ("events", f"{result.happened:,}")]
+    if result.unix_s_at_0 is not None:
+        facts.append(("began", utc(result.unix_s_at_0)))
     if result.busiest_minute_at is not None:
         facts.append(("busiest minute", f"from {moment(result.busiest_minute_at)}"))
     return header(result.scenario, verdict_of(result), facts, rerun)

@@ -125,11 +125,18 @@ def _data(runs: Sequence[NamedRun]) -> Json:
     return {
         "version": 1,
         "end": milliseconds(longest_s),
+        "began": _began(runs),
         "deployments": names,
         "runs": found,
         "rows": [[letters, *row_cells(row, names)] for letters, row in _merged([rows for rows, _ in told])],
         "left_out": {"rows": sum(left_out for _, left_out in told)},
     }
+
+
+def _began(runs: Sequence[NamedRun]) -> int | None:
+    """The time of day at 0, where it is known and the same for all."""
+    first, *others = (run.result.unix_s_at_0 for run in runs)
+    return None if first is None or any(each != first for each in others) else milliseconds(first)
 
 
 def _merged(told: Sequence[Sequence[HappenedRow]]) -> list[tuple[str, HappenedRow]]:

@@ -30,8 +30,8 @@ OF_ENGINES = {
 """Panels of engines: title, what it says of each stretch, unit."""
 WIDTHS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 43_200, 86_400, 604_800)
 WINDOWS_USUAL = 150
-WINDOWS_MAX = 6_000
-"""Of all panels of a deployment together; windows are drawn wider where there are more."""
+WINDOWS_MAX = 20_000
+"""Of all panels of a page together; windows are drawn wider where there are more."""
 SPANS_MAX = 1_000
 
 
@@ -64,7 +64,8 @@ def _deployment(result: RunResult, name: str, held: Sequence[ObjectiveHeld], las
     shown_in = [(each, _panel_of(each.goal.reading)) for each in ours]
     panels = dict.fromkeys((*((name, False) for name in usual), *(panel for _, panel in shown_in)))
     asked = [each.windows.width_s for each in ours if each.windows is not None]
-    windows = Windows(result.felt[name], _width_s(asked, lasted_s, len(panels)), result.ended_at)
+    shared = len(panels) * len(result.deployments)
+    windows = Windows(result.felt[name], _width_s(asked, lasted_s, shared), result.ended_at)
     return {
         "width": milliseconds(windows.width_s),
         "at": windows.numbers,

@@ -59,15 +59,17 @@ function publish(timeline) {
     place: (rank, time, deployment = 0) => at(ranks[deployment], model.deployments[deployment].lanes[rank], time),
     nodePlace: (node, time) => at(nodes, nodes.lanes.find((lane) => lane.id === node), time),
     marked: () => timeline.marked?.at ?? null,
+    axis: () => stage.ticks.times.map((time) => [time, tickLabel(time, stage.ticks.step)]),
     windows: () => timeline.panels.filter((panel) => panel instanceof WindowsPanel).map((panel) => panel.told),
   });
 }
 
-const data = runData(), { windows } = data;
+const data = runData(), { windows, began } = data;
 const timeline = new Timeline(readModel(data), measures, (stage) => [
   ...stage.model.deployments.flatMap((each) => [...panelsOf(stage, each), ...windowPanelsOf(stage, each.index, windows[each.index])]),
   new NodePanel(stage, canvasOf("nodes")),
 ]);
 openPage(timeline);
+offerZones(timeline, began);
 publish(timeline);
 document.documentElement.dataset.ready = "true";

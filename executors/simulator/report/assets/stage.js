@@ -37,8 +37,8 @@ class Stage {
 
   get ticks() {
     const step = tickStep(this.view.span, Math.max(2, Math.floor(this.plot / 92)));
-    const times = [];
-    for (let n = Math.ceil(this.view.since / step - 1e-9); n * step <= this.view.until + 1e-9; n++) times.push(n * step);
+    const times = [], base = wallBase(this.view.since), { since, until } = this.view;
+    for (let n = Math.ceil((since + base) / step - 1e-9); n * step - base <= until + 1e-9; n++) times.push(n * step - base);
     return { step, times };
   }
 

@@ -96,11 +96,13 @@ function publishTogether(timeline) {
       title: panel.title, parts: panel.others.map((other) => panel.between(other)),
     })),
     windows: () => timeline.panels.filter((panel) => panel instanceof WindowsPanel).map((panel) => panel.told),
+    axis: () => stage.ticks.times.map((time) => [time, tickLabel(time, stage.ticks.step)]),
     marked: () => timeline.marked?.at ?? null,
   });
 }
 
-const timeline = new Timeline(readTogether(runData()), togetherMeasures, togetherPanels);
+const data = runData(), timeline = new Timeline(readTogether(data), togetherMeasures, togetherPanels);
 openPage(timeline);
+offerZones(timeline, data.began);
 publishTogether(timeline);
 document.documentElement.dataset.ready = "true";
