@@ -392,7 +392,7 @@ def test_the_page_of_a_backtest_fits_the_window_and_can_be_zoomed(backtested, vi
     assert scales["few: requests waiting"] == scales["many-replicas-and-a-long-name: requests waiting"]
     assert page.evaluate("rankcoreReport.view().since") == 0
     page.locator("#zoom-in").click()
-    page.wait_for_function("rankcoreReport.view().until - rankcoreReport.view().since < rankcoreReport.end * 0.6")
+    page.wait_for_function("() => rankcoreReport.view().until - rankcoreReport.view().since < rankcoreReport.end * 0.6")
     assert "few" in page.locator("#rows").inner_text()
 
 
@@ -408,4 +408,4 @@ def test_policies_of_a_backtest_are_lines_of_one_chart_with_the_objective(backte
     box = page.locator("canvas[data-panel=wait]")
     box.scroll_into_view_if_needed()
     box.hover()
-    page.wait_for_function("document.getElementById('tooltip').innerText.includes('objective')")
+    page.wait_for_function("() => document.getElementById('tooltip').innerText.includes('objective')")

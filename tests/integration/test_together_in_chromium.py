@@ -107,7 +107,7 @@ def test_lanes_that_differ_are_shown_until_all_are_asked_for(visit, runs):  # no
     assert 0 < len(shown) < 8
     assert ask(page, "lanes", 1) == shown
     page.locator("#eventful").uncheck()
-    page.wait_for_function("rankcoreReport.lanes(0).length === 8 && rankcoreReport.lanes(1).length === 8")
+    page.wait_for_function("() => rankcoreReport.lanes(0).length === 8 && rankcoreReport.lanes(1).length === 8")
 
 
 def test_that_a_run_ended_earlier_makes_no_lane_differ(visit):  # noqa: F811
@@ -176,7 +176,7 @@ def test_the_list_says_which_lines_stand_in_one_run_only_and_finds_them(visit): 
     page = visit("two.html", size=WIDE)
     page.locator("#filter").fill("only a")
     page.wait_for_function(
-        "document.querySelectorAll('#rows tbody tr').length === document.querySelectorAll('#rows .only').length"
+        "() => document.querySelectorAll('#rows tbody tr').length === document.querySelectorAll('#rows .only').length"
     )
     marks = set(page.locator("#rows .only").all_inner_texts())
     assert marks == {"only A"}
