@@ -53,6 +53,12 @@ def everything(title: str = "everything at once", deployment: str = "llm", node:
     return run_of(named(title, deployment, node))
 
 
+def without_the_node_loss(title: str = "everything but a node", deployment: str = "llm", node: str = "gpu-node") -> RunResult:
+    """The same up to 0:03:20, where `everything` loses a node."""
+    lines = named(title, deployment, node).splitlines()
+    return run_of("\n".join(line for line in lines if "node_loss" not in line))
+
+
 def named(title: str, deployment: str, node: str) -> str:
     names = {"title": title, "deployment": deployment, "node": node, "lost": f"{node}-1"}
     return EVERYTHING.substitute({key: json.dumps(name) for key, name in names.items()})

@@ -6,7 +6,7 @@ from pathlib import Path
 import typer
 
 from executors.cli.bars import bytes_bar
-from executors.cli.moments import seconds_of
+from executors.cli.moments import began_of, seconds_of
 from executors.cli.problems import Refusal, told_in_one_line, warn
 from executors.explain.stories import NothingToExplain, Question, Story
 from executors.explain.stories import explain as explain_journal
@@ -26,7 +26,7 @@ def run(
     with told_in_one_line("interrupted"):
         if replica is None and rank is None and at is None and deployment is None:
             raise Refusal("expected --deployment NAME, --replica ID, --rank K or --at TIME, found nothing to explain")
-        seconds = seconds_of("--at", at) if at is not None else None
+        seconds = seconds_of("--at", at, began_of(journal)) if at is not None else None
         question = Question(replica_id=replica, rank=rank, at=seconds, deployment=deployment)
         try:
             with bytes_bar("reading", journal.stat().st_size) as bar:

@@ -15,8 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from executors.cli.bars import bytes_bar
-from executors.cli.fork_kinds import DEPLOYMENTS, RESIDENCY, Kind
-from executors.cli.moments import seconds_of
+from executors.cli.fork_kinds import DEPLOYMENTS, RESIDENCY, Forked, Kind, with_faults
+from executors.cli.moments import began_of, seconds_of
 from executors.cli.outputs import Outputs
 from executors.cli.problems import Refusal, told_in_one_line, warn
 from executors.cli.run_bar import RunBar
@@ -29,21 +29,6 @@ from executors.simulator.record.recording import Fork, is_own, read_recording
 from executors.simulator.residency.run import ResidencyResult, ResidencyRun
 from executors.simulator.run import Run, RunResult
 from executors.simulator.times import moment
-
-
-@attrs.frozen
-class Forked:
-    """A run to its end, and what it would have been with the faults.
-
-    Attributes:
-        basis: What the first one is: the recorded run itself, or one that goes on from a recorded moment.
-        said: What there is to say of it besides.
-    """
-
-    basis: str
-    original: RunResult | ResidencyResult
-    forked: RunResult | ResidencyResult
-    said: tuple[str, ...]
 
 
 @attrs.frozen
@@ -72,7 +57,7 @@ def run(asked: SimulateAsked) -> None:
             raise Refusal("--from: expected no scenario with it: the journal says what was run")
         if asked.at is None or not asked.faults:
             raise Refusal("--from: expected --at TIME and --fault WORDS with it, such as --at 120s --fault 'node n2 lost'")
-        fork = Fork(seconds_of("--at", asked.at), tuple(asked.faults))
+        fork = Fork(seconds_of("--at", asked.at, began_of(recorded, asked.traces)), tuple(asked.faults))
         files = asked.open_files(outputs, f"{recorded.stem}.fork", (recorded,))
         seed = () if asked.seed is None else (("--seed", str(asked.seed)),)
         given = (*seed, *(("--set", text) for text in asked.settings), *(("--fault", text) for text in asked.faults))
@@ -88,7 +73,7 @@ def run(asked: SimulateAsked) -> None:
                 original = _gone_on(recorded, fork, asked)
             found = _fork(kind, original, fork, files.journal_part, asked.quiet)
         figures = json.dumps(_as_json(kind, found, fork, rerun), indent=2, allow_nan=False) + "\n"
-        files.keep(figures, lambda: kind.page(found.forked, rerun))
+        files.keep(figures, lambda: kind.page(found, fork, rerun))
         asked.answer(figures, files, rerun, lambda console: _print(console, kind, found, fork))
         files.tell_of_page(kind.failure(found.forked))
     kind.end_with(found.forked)
@@ -180,7 +165,7 @@ def _print(console: Console, kind: Kind, found: Forked, fork: Fork) -> None:
         table = Table(title=Text(pair.name), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
         table.add_column("of the whole run", style="dim", no_wrap=True)
         table.add_column(found.basis)
-        table.add_column("with the fault" if len(fork.faults) == 1 else "with the faults")
+        table.add_column(with_faults(fork))
         for label, (was, now) in pair.lines:
             table.add_row(Text(label), Text(was), Text(now, style="bold" if was != now else ""))
         console.print(table)

@@ -1,6 +1,6 @@
 """What differs between forks of runs with residency and without: words, journals, figures, pages."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,12 @@ from executors.engine.clusters import CLUSTER
 from executors.engine.journal import JournalWriter
 from executors.simulator.faults.fault_words import inject, parse_fault
 from executors.simulator.faults.residency_words import inject_with_residency, parse_residency_fault
-from executors.simulator.record.recording import Recording, Repeat, repeat, repeat_residency
-from executors.simulator.report import render_page
+from executors.simulator.record.recording import Fork, Recording, Repeat, repeat, repeat_residency
+from executors.simulator.report.fork import Pair, render_fork
 from executors.simulator.report.memory.page import render_memory_page
 from executors.simulator.report.memory.words import deployment_columns, deployment_row
 from executors.simulator.report.memory.words import rows as memory_rows
+from executors.simulator.report.together import NamedRun
 from executors.simulator.report.words import beside, failure
 from executors.simulator.residency.figures import ALL_DEPLOYMENTS, ResidencyFigures
 from executors.simulator.residency.run import ResidencyResult
@@ -23,11 +24,23 @@ from executors.simulator.run import RunResult
 
 
 @attrs.frozen
-class Pair:
-    """The figures of one deployment, or of all, in two runs: the values of both for each label."""
+class Forked:
+    """A run to its end, and what it would have been with the faults.
 
-    name: str
-    lines: Sequence[tuple[str, Sequence[str]]]
+    Attributes:
+        basis: What the first one is: the recorded run itself, or one that goes on from a recorded moment.
+        said: What there is to say of it besides.
+    """
+
+    basis: str
+    original: Any
+    forked: Any
+    said: tuple[str, ...]
+
+
+def with_faults(fork: Fork) -> str:
+    """What the second run is called."""
+    return "with the fault" if len(fork.faults) == 1 else "with the faults"
 
 
 @attrs.frozen
@@ -40,7 +53,7 @@ class Kind:
         repeat: Makes a recorded run again.
         journal: Opens a new one, which says this about itself.
         as_json: A result's figures, with the command that gives them.
-        page: The report.
+        page: The report, given both runs, what was done to the second, and the command that gives it again.
         pairs: Figures of two results beside each other.
         failure: Which promise a result broke, in words; None: none.
         end_with: Ends the command with the status of a result.
@@ -51,10 +64,15 @@ class Kind:
     repeat: Callable[[Path, Recording], Repeat[Any]]
     journal: Callable[[Path, dict[str, Any]], JournalWriter]
     as_json: Callable[[Any, str], dict[str, Any]]
-    page: Callable[[Any, str], str]
+    page: Callable[[Forked, Fork, str], str]
     pairs: Callable[[Any, Any], Iterable[Pair]]
     failure: Callable[[Any], str | None]
     end_with: Callable[[Any], None]
+
+
+def _page_of_both(found: Forked, fork: Fork, rerun: str) -> str:
+    runs = (NamedRun(found.basis, found.original), NamedRun(f"{with_faults(fork)}: {'; '.join(fork.faults)}", found.forked))
+    return render_fork(*runs, _of_deployments(found.original, found.forked), fork.at, found.said, rerun)
 
 
 def _of_deployments(before: RunResult, after: RunResult) -> Iterable[Pair]:
@@ -89,7 +107,7 @@ DEPLOYMENTS = Kind(
     repeat=repeat,
     journal=lambda path, about: JournalWriter.create(path, about=about),
     as_json=as_json,
-    page=render_page,
+    page=_page_of_both,
     pairs=_of_deployments,
     failure=failure,
     end_with=end_with,
@@ -100,7 +118,7 @@ RESIDENCY = Kind(
     repeat=repeat_residency,
     journal=lambda path, about: JournalWriter.create(path, kind=CLUSTER, about=about),
     as_json=as_json,
-    page=render_memory_page,
+    page=lambda found, _, rerun: render_memory_page(found.forked, rerun),
     pairs=_with_residency,
     failure=failure,
     end_with=end_with,

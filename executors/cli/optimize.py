@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
@@ -15,13 +14,14 @@ from rich.text import Text
 
 from executors.checking import Checking
 from executors.cli.bars import runs_bar
+from executors.cli.objectives import goals_of, window_s_of
 from executors.cli.outputs import Outputs
 from executors.cli.problems import Refusal, told_in_one_line
 from executors.cli.run_places import workers_at
 from executors.cli.screen import answers
 from executors.simulator.load.sources import read_source
 from executors.simulator.questions.cellfile import CellFile
-from executors.simulator.questions.goals import Goal, parse_aim, parse_goal
+from executors.simulator.questions.goals import parse_aim
 from executors.simulator.questions.optimizing import CELLS_MAX, GoalQuestion, Optimum, along, axis_of, optimize
 from executors.simulator.questions.optimum_words import VERDICTS, as_json, in_a_sentence, interval
 from executors.simulator.questions.settings import parse_setting, parse_variation
@@ -37,6 +37,7 @@ class OptimizeAsked:
 
     scenario: Path
     slo: list[str]
+    slo_window: str | None
     vary: list[str]
     minimize: str | None
     maximize: str | None
@@ -70,6 +71,7 @@ class OptimizeAsked:
             ("--maximize", self.maximize),
             ("--gpu-price", price),
             ("--monotone", self.monotone),
+            ("--slo-window", self.slo_window),
         )
         words += [word for option, text in given if text is not None for word in (option, text)]
         words += ["--runs-max", str(self.runs_max), "--budget-runs", str(self.budget), "--seed", str(seed)]
@@ -105,7 +107,10 @@ def _question(asked: OptimizeAsked) -> GoalQuestion:
     """Everything that can be wrong is told here, before anything runs."""
     settings = tuple(parse_setting("--set", text) for text in asked.fixed)
     source = read_source(asked.scenario, settings)
-    goals = _goals(asked.slo, source.scenario().slo)
+    goals = goals_of(asked.slo, source.scenario())
+    if not goals:
+        allowed = "--slo GOAL such as --slo 'p99 latency_s < 2', or slo in the scenario"
+        raise Refusal(f"expected {allowed}, found no objective")
     if not asked.vary:
         raise Refusal("expected --vary KEY=VALUE,VALUE,... such as --vary target_replicas=1..64, found nothing to vary")
     variations = [parse_variation("--vary", text) for text in asked.vary]
@@ -131,20 +136,12 @@ def _question(asked: OptimizeAsked) -> GoalQuestion:
         runs_max=asked.runs_max,
         budget=asked.budget,
         checking=asked.checking,
+        window_s=window_s_of(asked.slo_window, source.scenario()),
     )
     if question.cells > CELLS_MAX:
         raise Refusal(f"--vary: expected at most {CELLS_MAX:,} combinations, found {question.cells:,}")
     question.check()
     return question
-
-
-def _goals(asked: Sequence[str], of_scenario: Sequence[str]) -> tuple[Goal, ...]:
-    """Objectives of the command line, or those of the scenario."""
-    if not asked and not of_scenario:
-        allowed = "--slo GOAL such as --slo 'p99 latency_s < 2', or slo in the scenario"
-        raise Refusal(f"expected {allowed}, found no objective")
-    option, texts = ("--slo", asked) if asked else ("slo", of_scenario)
-    return tuple(dict.fromkeys(parse_goal(text, option) for text in texts))
 
 
 def _json(asked: OptimizeAsked, found: Optimum) -> str:

@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ import typer
 
 from executors.checking import Checking
 from executors.cli.never_came import warn_of_what_never_came, warn_of_what_was_not_measured
+from executors.cli.objectives import goals_of, window_s_of
 from executors.cli.outputs import Outputs
 from executors.cli.problems import PROMISE_BROKEN, Refusal, tell, told_in_one_line, warn
 from executors.cli.run_bar import RunBar
@@ -21,6 +22,7 @@ from executors.engine.journal import JournalWriter
 from executors.engine.request_file import RequestWriter
 from executors.simulator.load.sources import Source, read_source
 from executors.simulator.questions.healed import go_and_heal
+from executors.simulator.questions.held import ObjectiveHeld, held_objectives, objective_rows
 from executors.simulator.questions.settings import parse_setting
 from executors.simulator.record.recording import EXECUTOR, Recording
 from executors.simulator.record.request_watch import about_routing, watch_requests
@@ -33,6 +35,7 @@ from executors.simulator.run import Run, RunResult
 from executors.simulator.scenario import Scenario
 from executors.simulator.scenario.loading import notes_of
 from executors.simulator.scenario.offered import warnings_of
+from executors.simulator.wall_clock import utc
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,12 +75,15 @@ def _simulate(source: Source, path: Path, asked: SimulateAsked, outputs: Outputs
         raise Refusal("--must-heal: expected deployments without residency")
     if asked.requests is not None and (scenario.has_residency or scenario.engines):
         raise Refusal("--requests: expected deployments without residency and engines")
+    goals, window_s = goals_of(asked.slo, scenario), window_s_of(asked.slo_window, scenario)
     arrivals = source.arrivals(scenario)
     files = asked.open_files(outputs, path.stem, source.inputs)
     calls_part = None if asked.requests is None else outputs.open("--requests", asked.requests, source.inputs)
     settings = [word for setting in source.settings for word in ("--set", str(setting))]
     demand = ["--must-heal"] if asked.must_heal else []
     demand += [] if asked.checking is Checking.EACH else ["--check", asked.checking.value]
+    demand += [word for text in asked.slo for word in ("--slo", text)]
+    demand += [] if asked.slo_window is None else ["--slo-window", asked.slo_window]
     rerun = shlex.join(["rankcore", "simulate", str(path), *settings, "--seed", str(scenario.seed), *demand])
     if not asked.quiet:
         warn_of_old(source)
@@ -99,31 +105,35 @@ def _simulate(source: Source, path: Path, asked: SimulateAsked, outputs: Outputs
                 calls = stack.enter_context(closing(RequestWriter.create(calls_part, about)))
                 watch_requests({name: port.requests for name, port in run.world.deployments.items()}, calls)
             result = go_and_heal(run, bar.show) if asked.must_heal else run.go(bar.show)
-    figures = json.dumps(as_json(result, rerun), indent=2, allow_nan=False) + "\n"
-    files.keep(figures, lambda: page_of(result, rerun))
+    held = held_objectives(goals, window_s, result) if isinstance(result, RunResult) else ()
+    figures = json.dumps(as_json(result, rerun, held), indent=2, allow_nan=False) + "\n"
+    files.keep(figures, lambda: page_of(result, rerun, held))
     if not asked.quiet:
         warn_of_what_never_came(scenario, result)
         warn_of_what_was_not_measured(result)
-    asked.answer(figures, files, rerun, lambda console: _print(console, scenario, result))
+    asked.answer(figures, files, rerun, lambda console: _print(console, scenario, result, held))
     files.tell_of_page(failure(result))
     return result
 
 
-def page_of(result: RunResult | ResidencyResult, rerun: str) -> str:
+def page_of(result: RunResult | ResidencyResult, rerun: str, held: Sequence[ObjectiveHeld] = ()) -> str:
     """The report."""
     from executors.simulator.report import render_page
     from executors.simulator.report.memory.page import render_memory_page
 
-    return render_page(result, rerun) if isinstance(result, RunResult) else render_memory_page(result, rerun)
+    return render_page(result, rerun, held) if isinstance(result, RunResult) else render_memory_page(result, rerun)
 
 
-def as_json(result: RunResult | ResidencyResult, rerun: str) -> dict[str, Any]:
-    """The figures, without what only the picture needs."""
+def as_json(result: RunResult | ResidencyResult, rerun: str, held: Sequence[ObjectiveHeld] = ()) -> dict[str, Any]:
+    """The figures, without what only the picture needs, and whether objectives held, where there are some."""
     data = attrs.asdict(result, filter=lambda field, _: field.name not in result.PICTURE)
-    return {"rerun": rerun, **data}
+    began = result.unix_s_at_0 if isinstance(result, RunResult) else None
+    if began is not None:
+        data = {"began_at": utc(began), **data}
+    return {"rerun": rerun, **data, **({"slo": [each.as_json() for each in held]} if held else {})}
 
 
-def _print(console: "Console", scenario: Scenario, result: RunResult | ResidencyResult) -> None:
+def _print(console: "Console", scenario: Scenario, result: RunResult | ResidencyResult, held: Sequence[ObjectiveHeld]) -> None:
     from rich.text import Text
 
     console.print(Text(scenario.name, style="bold"))
@@ -131,6 +141,8 @@ def _print(console: "Console", scenario: Scenario, result: RunResult | Residency
         console.print(Text(summary(result), style="dim"))
         for figures in result.deployments:
             console.print(_table(rows(figures), figures.name))
+        if held:
+            console.print(_table(objective_rows(held), "objectives"))
         return
     console.print(Text(memory_summary(result), style="dim"))
     console.print(_table(memory_rows(result)))

@@ -33,6 +33,8 @@ class SimulateAsked:
     must_heal: bool
     checking: Checking = Checking.EACH
     requests: Path | None = None
+    slo: Sequence[str] = ()
+    slo_window: str | None = None
 
     def open_files(self, outputs: Outputs, stem: str, inputs: tuple[Path, ...]) -> RunFiles:
         """Reserve the places of all that is to be written; the page is named after what was run, unless it has a name."""

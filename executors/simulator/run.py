@@ -11,8 +11,10 @@ from executors.engine.journal import Journal, JournalWriter
 from executors.simulator.cluster.outages import Outage
 from executors.simulator.controller import SimulatedController
 from executors.simulator.deployment import DeploymentWorld
+from executors.simulator.engines.pages import EnginePages
 from executors.simulator.faults.schedule import Schedule
 from executors.simulator.load.arrivals import Arrivals, busiest_minute
+from executors.simulator.load.engine_queue import EngineQueue
 from executors.simulator.motion import Motion, Progress
 from executors.simulator.record.costs import bills, cost_figures
 from executors.simulator.record.engine_figures import engine_figures
@@ -21,9 +23,11 @@ from executors.simulator.record.happenings import Failure, Happening
 from executors.simulator.record.notebook import Decisions
 from executors.simulator.record.series import Bucket
 from executors.simulator.record.timeline import Gap, Hold, Timeline, gaps
+from executors.simulator.record.windows import FeltRequests, felt_of
 from executors.simulator.replicas.life import RecordedTimes
 from executors.simulator.scenario.faults import Fault
 from executors.simulator.scenario.model import Change, Scenario
+from executors.simulator.wall_clock import unix_s_at_0
 from executors.simulator.world import SimulatedWorld
 from rankcore import DeploymentState
 from rankcore.autoscaling import AutoscalingNote
@@ -37,6 +41,7 @@ class Series:
     waiting: tuple[Bucket, ...]
     wait_s: tuple[Bucket, ...]
     latency_s: tuple[Bucket, ...]
+    engine: EnginePages | None = attrs.field(default=None, eq=False)
 
 
 @attrs.frozen(kw_only=True)
@@ -52,14 +57,28 @@ class RunResult:
         gaps: Which rank had no running holder when, by deployment.
         world_sizes: (since, N), by deployment.
         series: What the requests felt and how many replicas ran along the time, by deployment.
+        felt: What each request felt, by deployment.
         decisions: What the core decided, with what the list leaves out.
         scaling_notes: What autoscalers decided and why, with the time of each note, by deployment.
         outages: When nodes and the controller were away.
         nodes: All nodes, in the order of the scenario.
+        unix_s_at_0: What time of day it was when the run began, since 1970; None: no trace says that.
     """
 
     PICTURE: ClassVar[frozenset[str]] = frozenset(
-        {"checking", "holds", "gaps", "world_sizes", "series", "decisions", "scaling_notes", "outages", "nodes"}
+        {
+            "checking",
+            "holds",
+            "gaps",
+            "world_sizes",
+            "series",
+            "felt",
+            "decisions",
+            "scaling_notes",
+            "outages",
+            "nodes",
+            "unix_s_at_0",
+        }
     )
     """The fields that a picture needs and that are no figures."""
 
@@ -76,10 +95,12 @@ class RunResult:
     gaps: Mapping[str, tuple[Gap, ...]]
     world_sizes: Mapping[str, tuple[tuple[float, int], ...]]
     series: Mapping[str, Series]
+    felt: Mapping[str, FeltRequests] = attrs.field(eq=False)
     decisions: Decisions
     scaling_notes: Mapping[str, tuple[tuple[float, AutoscalingNote], ...]]
     outages: tuple[Outage, ...]
     nodes: tuple[str, ...]
+    unix_s_at_0: float | None = None
 
 
 class Run(Motion[Journal]):
@@ -216,10 +237,12 @@ class Run(Motion[Journal]):
             gaps={name: tuple(gaps(port.timeline, now)) for name, port in ports.items()},
             world_sizes={name: tuple(port.timeline.world_sizes) for name, port in ports.items()},
             series={name: _series_of(port, now) for name, port in ports.items()},
+            felt={name: felt_of(port.requests) for name, port in ports.items()},
             decisions=self.controller.notebook.decisions,
             scaling_notes={name: tuple(notes) for name, notes in self.controller.scaling_notes.items()},
             outages=outages,
             nodes=tuple(self.world.cluster.nodes),
+            unix_s_at_0=unix_s_at_0(self._arrivals),
         )
 
 
@@ -230,6 +253,7 @@ def _series_of(port: DeploymentWorld, end: float) -> Series:
         waiting=felt.waiting.buckets(end),
         wait_s=felt.ended.buckets(port.requests.counts.waits_s),
         latency_s=felt.ended.buckets(port.requests.counts.latencies_s),
+        engine=port.requests.along if isinstance(port.requests, EngineQueue) else None,
     )
 
 

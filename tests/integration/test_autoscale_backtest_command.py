@@ -127,11 +127,17 @@ def test_a_policy_that_cannot_be_used_is_one_line_and_status_2(folder, named, me
     assert message in done.stderr
 
 
-def test_the_page_has_the_table_and_a_picture_of_each_policy(folder):
-    assert run(*BOTH, "--html", "page.html", "--quiet").output == ""
+@pytest.mark.parametrize(("policies", "pictures"), [(1, 1), (2, 1), (4, 1), (5, 5)])
+def test_the_page_has_the_table_and_up_to_four_policies_in_one_picture(folder, policies, pictures):
+    names = ["few", "many", *(f"p{number}" for number in range(3))][:policies]
+    for name in names[2:]:
+        (folder / f"{name}.yaml").write_text(f"{{min_replicas: 1, max_replicas: {int(name[1:]) + 3}}}\n")
+    chosen = [word for name in names for word in ("--policy", f"{name}.yaml")]
+    assert run("trace.csv", *chosen, "--init-s", "5", "--html", "page.html", "--quiet").output == ""
     page = (folder / "page.html").read_text()
-    assert page.count('data-panel="running"') == page.count('data-panel="waiting"') == 2
-    for word in ("few", "many", "SLO misses", "replica-hours", "scale events", "rank moves", "replicas running"):
+    assert page.count('data-panel="running"') == page.count('data-panel="waiting"') == pictures
+    assert all(f'<th scope="row">{name}</th>' in page for name in names)
+    for word in (*names, "SLO misses", "replica-hours", "scale events", "rank moves", "replicas running"):
         assert word in page
     assert "https://" not in page  # nothing is fetched
     assert "src=" not in page.replace("style-src=", "")

@@ -1,6 +1,8 @@
 """`rankcore compare`, as a user runs it."""
 
 import json
+import re
+import shutil
 import statistics
 from pathlib import Path
 
@@ -10,7 +12,8 @@ from typer.testing import CliRunner
 from executors.cli.app import app
 from executors.simulator.load.sources import Source, read_source
 from executors.simulator.questions.cells import Cell, in_processes, in_this_process, run_cell
-from executors.simulator.questions.comparison import compare
+from executors.simulator.questions.comparison import compare, compare_each
+from executors.simulator.record.flat_figures import label, number
 
 SMALL = """\
 name: small
@@ -137,6 +140,85 @@ def test_a_policy_that_says_nothing_is_told_in_one_line(folder, policy, problem)
     assert (done.exit_code, done.stderr.count("\n"), problem in done.stderr) == (2, 1, True), done.stderr
 
 
+def data_in(page: str):
+    return json.loads(re.search(r'<script type="application/json" id="run-data">(.*?)</script>', page, re.DOTALL)[1])
+
+
+def test_a_page_has_the_first_pair_on_one_axis_and_the_figures_as_printed(folder):
+    done = run("a.yaml", "b.yaml", "--runs", "3", "--html", "both.html", "--json", "f.json")
+    assert done.exit_code == 0, done.stderr
+    assert "page:  both.html" in done.stdout
+    page, found = (folder / "both.html").read_text(), json.loads((folder / "f.json").read_text())
+    data = data_in(page)
+    assert [each["letter"] for each in data["runs"]] == ["A", "B"]
+    assert [len(each["deployments"][0]["holds"]) for each in data["runs"]] == [3, 4]
+    assert "seed 5" in page
+    assert "rankcore compare a.yaml b.yaml --runs 3 --seed 5" in page
+    rows = re.findall(r'<tr><th scope="row">(.*?)</th>((?:<td.*?</td>)+)</tr>', page)
+    shown = {name: re.findall(r"<td[^>]*>(.*?)</td>", cells) for name, cells in rows}
+    for key, figure in found["deployments"][0]["figures"].items():
+        if figure["a_runs"] != figure["b_runs"]:
+            difference = figure["difference"]["mean"]
+            assert shown[label(key)][2] == ("-" if difference is None else number(difference, signed=True))
+            assert " ".join(shown[label(key)]) in " ".join(done.stdout.split())
+        else:
+            assert label(key) not in shown
+
+
+def test_each_of_three_more_scenarios_is_compared_with_the_first_as_it_would_be_alone(folder):
+    for target in (2, 5):
+        (folder / f"{target}.yaml").write_text(SMALL.replace("target_replicas: 3", f"target_replicas: {target}"))
+    others = ("b.yaml", "2.yaml", "5.yaml")
+    done = run("a.yaml", *others, "--runs", "3", "--html", "four.html", "--json", "f.json")
+    assert done.exit_code == 0, done.stderr
+    found = json.loads((folder / "f.json").read_text())
+    assert found["rerun"] == "rankcore compare a.yaml b.yaml 2.yaml 5.yaml --runs 3 --seed 5"
+    alone = [json.loads(run("a.yaml", other, "--runs", "3", "--json", "-").stdout) for other in others]
+    assert found["pairs"] == [{key: value for key, value in each.items() if key != "rerun"} for each in alone]
+    for words in ("A: a.yaml", "D: 5.yaml", "llm: B and A", "llm: D and A", "C lower", "D higher"):
+        assert words in done.stdout
+    page = (folder / "four.html").read_text()
+    assert [len(each["deployments"][0]["holds"]) for each in data_in(page)["runs"]] == [3, 4, 2, 5]
+    assert "B - A, C - A, D - A" in page
+    assert [words in page for words in ("llm: B and A", "llm: C and A", "llm: D and A")] == [True] * 3
+
+
+def test_every_run_of_three_scenarios_is_made_once(folder):
+    sources, made = [read_source(folder / name) for name in ("a.yaml", "b.yaml", "a.yaml")], []
+
+    def counted(cells):
+        made.extend((cell.source.name, cell.seed) for cell in cells)
+        return in_this_process(cells)
+
+    assert len(compare_each(sources, [1, 2], counted)) == 2
+    assert len(made) == 6
+
+
+def test_a_page_is_the_same_whatever_the_number_of_jobs(folder):
+    for jobs in ("1", "2"):
+        assert run("a.yaml", "b.yaml", "--runs", "2", "--jobs", jobs, "--html", f"{jobs}.html").exit_code == 0
+    assert (folder / "1.html").read_bytes() == (folder / "2.html").read_bytes()
+
+
+def test_without_a_page_no_run_is_carried_from_process_to_process(folder):
+    source = read_source(folder / "a.yaml")
+    assert run_cell(Cell(source, 5)).result is None
+    assert compare(source, source, [5], in_this_process).drawn == ()
+    assert [each.seed for each in compare(source, source, [5, 6], in_this_process, is_drawn=True).drawn] == [5, 5]
+
+
+def test_a_page_that_cannot_be_made_costs_no_figures(folder, monkeypatch):
+    def broken(*_):
+        raise RuntimeError("a bug in the page")
+
+    monkeypatch.setattr("executors.cli.compare.render_comparison", broken)
+    done = run("a.yaml", "b.yaml", "--runs", "1", "--html", "both.html", "--json", "f.json")
+    assert done.exit_code != 0
+    assert "a bug in the page" in done.stderr
+    assert json.loads((folder / "f.json").read_text())["deployments"]
+    assert not (folder / "both.html").exists()
+
+
 def test_progress_is_told_for_every_run(folder):
     source, told = read_source(folder / "a.yaml"), []
     compare(source, source, [1, 2], in_this_process, lambda done, total: told.append((done, total)))
@@ -152,6 +234,11 @@ def test_progress_is_told_for_every_run(folder):
         (("a.yaml", "trace.yaml"), "deployments[0].requests.trace.file: "),
         (("a.yaml", "b.yaml", "--seed", str(2**63 - 2)), "--seed: expected at most"),
         (("a.yaml", "b.yaml", "--json", "a.yaml"), "which is an input"),
+        (("a.yaml", "b.yaml", "--html", "a.yaml"), "which is an input"),
+        (("a.yaml", "b.yaml", "b.yaml", "b.yaml", "b.yaml"), "expected at most 4 scenarios, found 5"),
+        (("a.yaml", "b.yaml", "a.yaml", "--policy", "p.yaml"), "--policy: expected one scenario besides A at most, found 2"),
+        (("a.yaml", "b.yaml", "other.yaml"), "found llm in a.yaml and other in other.yaml"),
+        (("models.yaml", "models.yaml", "--html", "p.html"), "--html: expected deployments without residency"),
         (("a.yaml", "b.yaml", "--runs", "0"), "'--runs'"),
         (("a.yaml",), "expected B, what it is compared with, or --policy FILE"),
     ],
@@ -160,6 +247,7 @@ def test_what_cannot_be_compared_is_one_line_and_status_2_and_nothing_runs(folde
     monkeypatch.setattr("executors.simulator.questions.cells.run_cell", None)
     (folder / "bad.yaml").write_text(SMALL.replace("target_replicas: 3", "target_replicas: x"))
     (folder / "other.yaml").write_text(SMALL.replace("name: llm", "name: other"))
+    shutil.copy(Path(__file__).parents[2] / "examples/sixty-and-sixty.yaml", folder / "models.yaml")
     trace = "{trace: {file: gone.csv, base_s: 1, prompt_s_per_token: 0, output_s_per_token: 0}}"
     start = SMALL.index("{poisson")
     (folder / "trace.yaml").write_text(SMALL[:start] + trace + SMALL[SMALL.index("\n", start) :])
@@ -197,3 +285,35 @@ def test_a_source_survives_the_way_to_another_process():
 
     source = Source("a.yaml", SMALL, ".")
     assert run_cell(pickle.loads(pickle.dumps(Cell(source, 5)))) == run_cell(Cell(source, 5))
+
+
+def test_objectives_are_told_of_both_by_runs_and_by_windows(folder):
+    options = ("--slo", "p95 wait_s < 0.5 @ 80%", "--slo", "lost < 1", "--slo-window", "20s", "--runs", "3")
+    done = run("a.yaml", "b.yaml", *options, "--json", "figures.json")
+    assert done.exit_code == 0, done.stderr
+    found = json.loads((folder / "figures.json").read_text())
+    windows, lost = found["slo"]
+    assert (windows["text"], windows["of"]) == ("p95 wait_s < 0.5 @ 80%", "windows")
+    shares = found["deployments"][0]["figures"]["windows.p95 wait_s < 0.5 @ 80%"]
+    assert shares["a_runs"] == windows["a"]["runs"]
+    assert all(0 <= share <= 1 for share in windows["a"]["runs"] + windows["b"]["runs"])
+    assert windows["b"]["held_in_runs"] == sum(share >= 0.8 for share in windows["b"]["runs"])
+    assert lost["a"]["held_in_runs"] == sum(count < 1 for count in lost["a"]["runs"])
+    assert "--slo 'p95 wait_s < 0.5 @ 80%' --slo 'lost < 1' --slo-window 20s" in found["rerun"]
+    assert "of windows" in done.stdout
+    assert f"{lost['a']['held_in_runs']}/3" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--slo", "p99 ttft_s < 2"), '--slo: expected ttft_s for a deployment with an engine, found "p99 ttft_s"'),
+        (("--slo", "p99 wait < 2"), "--slo: expected a figure: latency_s, wait_s,"),
+        (("--slo", "lost < 1 @ 9%", "--slo-window", "soon"), "--slo-window: expected a time such as 120s"),
+        (("--slo", "lost < 1 @ 9%", "--slo-window", "0.5"), "--slo-window: expected 1 s or more, found '0.5'"),
+    ],
+)
+def test_a_bad_objective_is_one_line_and_nothing_runs(folder, options, problem):
+    done = run("a.yaml", "b.yaml", *options)
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert problem in done.stderr

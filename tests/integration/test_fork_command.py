@@ -1,6 +1,7 @@
 """`rankcore simulate --from`: a recorded run, made again and led elsewhere."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,28 @@ def test_the_answer_of_the_fork_stands_beside_that_of_the_run_as_it_was_recorded
         assert column in done.stdout
     assert "the same up to 0:01:15, checked line by line; then: node n-0 lost for 20s" in done.stdout
     assert (tmp_path / "run.fork.report.html").exists()
+
+
+def test_the_page_shows_both_runs_with_the_verdict_and_the_lost_ranks_of_the_fork(journal, tmp_path):
+    faults = ("--fault", "node n-0 lost for 20s", "--fault", "llm scaled to 2 at 100s")
+    done = run("--from", journal, "--at", "75s", *faults, "--json", "fork.json")
+    assert done.exit_code == 0, done.stderr
+    page, found = (tmp_path / "run.fork.report.html").read_text(), json.loads((tmp_path / "fork.json").read_text())
+    data = json.loads(re.search(r'<script type="application/json" id="run-data">(.*?)</script>', page, re.DOTALL)[1])
+    ends = [round(found[key]["ended_at"] * 1000) for key in ("recorded", "forked")]
+    assert [each["end"] for each in data["runs"]] == ends
+    assert re.findall(r"<b>([AB])</b> <span>(.*?)</span>", page) == [
+        ("A", "as recorded"),
+        ("B", "with the faults: node n-0 lost for 20s; llm scaled to 2 at 100s"),
+    ]
+    assert 'class="verdict hurt"' in page
+    assert page.count('<tr data-deployment="llm"') == len(found["forked"]["deployments"][0]["unserved"])
+    assert all(row[0] == "AB" for row in data["rows"] if row[1] < 75_000)
+    assert {"A", "B"} <= {row[0] for row in data["rows"] if row[1] >= 75_000}
+    rows = re.findall(r'<tr><th scope="row">(.*?)</th><td>(.*?)</td><td class="differs">(.*?)</td></tr>', page)
+    crashes = [found[key]["deployments"][0]["replica_crashes"] for key in ("recorded", "forked")]
+    assert ("replica crashes", *map(str, crashes)) in rows
+    assert all(was != now for _, was, now in rows)
 
 
 @pytest.mark.parametrize(

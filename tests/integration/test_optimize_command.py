@@ -176,7 +176,7 @@ def test_none_found_is_said_with_what_came_nearest_and_status_1(folder, argument
             ("--slo", "lost < 1"),
             "expected --vary KEY=VALUE,VALUE,... such as --vary target_replicas=1..64, found nothing to vary",
         ),
-        (("--slo", "lost < 1 of x", "--vary", "target_replicas=1,2"), "--slo: expected a deployment: llm, found 'x'"),
+        (("--slo", "lost < 1 of x", "--vary", "target_replicas=1,2"), '--slo: expected a deployment: llm, found "x"'),
         (
             ("--slo", "lost < 1", "--vary", "target_replicas=1,x"),
             "--vary: expected numbers for target_replicas, along which is",
@@ -222,9 +222,46 @@ def test_bad_input_is_told_in_one_line_and_nothing_runs(folder, counted, argumen
     assert counted == []
 
 
+def test_an_objective_for_windows_is_met_by_the_mean_share_of_them(folder, counted):
+    asked = (
+        "s.yaml",
+        "--vary",
+        "target_replicas=2..8",
+        "--slo",
+        "p95 wait_s < 3 @ 90%",
+        "--runs-max",
+        "6",
+        "--json",
+        "found.json",
+    )
+    done = run(*asked, "--slo-window", "10s")
+    assert done.exit_code == 0, done.stderr
+    found = json.loads((folder / "found.json").read_text())
+    assert (found["slo_window_s"], found["slo"]) == (10.0, ["p95 wait_s < 3 @ 90%"])
+    answer, made = found["answer"], len(counted)
+    assert answer["slo"][0]["low"] >= 0.9
+    assert answer["slo"][0]["high"] <= 1.0
+    for each in found["tried"]:
+        if each["verdict"] == "missed":
+            assert each["slo"][0]["value"] < 0.9
+    assert "p95 wait_s < 3 s in " in found["sentence"]
+    assert " of the windows" in found["sentence"]
+    again = run(*asked, "--slo-window", "10s")
+    assert again.exit_code == 0
+    assert len(counted) == made, "all of it was kept"
+    wider = run(*asked, "--slo-window", "60s")
+    assert wider.exit_code == 0
+    assert len(counted) > made, "what was kept says nothing of other windows"
+
+
 def test_the_help_teaches_goals_and_aims():
     told = CliRunner().invoke(app, ["optimize", "--help"]).stdout
-    for words in ("GOAL  [p50|p95|p99|share] FIGURE < VALUE", "AIM    known before any run", "Exit status: 0 found"):
+    for words in (
+        "GOAL  [p50|p95|p99|share] FIGURE < VALUE [@ P%]",
+        "--slo-window",
+        "AIM    known before any run",
+        "Exit status: 0 found",
+    ):
         assert words in told
 
 

@@ -5,11 +5,15 @@ import shutil
 from itertools import pairwise
 from pathlib import Path
 
+import attrs
 import pytest
 
 from executors.simulator.questions.backtest import Conditions, backtest, read_policy
+from executors.simulator.questions.held import held_objectives
+from executors.simulator.record.windows import Windows
 from executors.simulator.report import render_page
 from executors.simulator.report.backtest import render_backtest
+from executors.simulator.scenario.objectives import parse_goal
 from tests.report_runs import HOSTILE, everything, hostile
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: the page is not tried in a browser")
@@ -36,9 +40,19 @@ def result():
 def files(tmp_path_factory, result) -> Path:
     folder = tmp_path_factory.mktemp("report")
     (folder / "report.html").write_text(render_page(result, RERUN), encoding="utf-8")
+    (folder / "windows.html").write_text(render_page(result, RERUN, held_in(result)), encoding="utf-8")
+    began = attrs.evolve(result, unix_s_at_0=1_700_158_623.5)  # 2023-11-16T18:17:03.5Z
+    (folder / "began.html").write_text(render_page(began, RERUN), encoding="utf-8")
     (folder / "hostile.html").write_text(render_page(hostile(), f"rankcore simulate '{HOSTILE}'"), encoding="utf-8")
     (folder / "long.html").write_text(render_page(everything(deployment=200 * "n"), RERUN), encoding="utf-8")
     return folder
+
+
+OBJECTIVES = ("p95 wait_s < 2 @ 90%", "p99 latency_s < 5", "share lost < 1% @ 99%", "p50 latency_s < 500")
+
+
+def held_in(result):
+    return held_objectives([parse_goal(text) for text in OBJECTIVES], 20.0, result)
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +118,8 @@ def test_the_page_has_all_lanes_and_panels_within_the_window(visit, size, scheme
     assert ask(page, "lanes", 0) == list(range(8))
     assert ask(page, "lanes", 1) == list(range(4))
     panels = page.eval_on_selector_all("canvas", "all => all.map(each => each.dataset.panel)")
-    lanes = ["ranks", "running", "waiting", "latency", "ranks", "running"]  # the second deployment has no requests
+    # The second deployment has no requests.
+    lanes = ["ranks", "running", "waiting", "latency", "window-latency_s", "ranks", "running"]
     assert panels == ["overview", "axis", *lanes, "nodes"]
     assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
     painted = page.evaluate(
@@ -115,6 +130,71 @@ def test_the_page_has_all_lanes_and_panels_within_the_window(visit, size, scheme
     assert all(colours > 3 for colours in painted), painted
     shot = page.screenshot(path=tmp_path / f"report-{scheme}-{size[0]}.png", full_page=True)
     assert len(shot) > 20_000
+
+
+@pytest.mark.parametrize("size", [(1440, 900), PHONE], ids=["desktop", "phone"])
+def test_percentiles_limits_and_missed_windows_are_drawn(visit, result, size, tmp_path):
+    page = visit("windows.html", size=size)
+    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+    latency, wait, lost = page.evaluate("rankcoreReport.windows()")
+    windows = Windows(result.felt["llm"], 20.0, result.ended_at)
+    figures = windows.figures(["requests.wait_s"])
+    for line in wait["lines"]:
+        found = dict(line["values"])
+        expected = {20.0 * n: each[f"requests.wait_s.{line['name']}"] for n, each in zip(windows.numbers, figures, strict=True)}
+        never = [since for since, value in expected.items() if value is None]
+        assert found == pytest.approx({since: value for since, value in expected.items() if value is not None}, rel=1e-4)
+        assert line["never"] == len(never)
+    held = {each.goal.text: each for each in held_in(result) if each.deployment == "llm"}
+    for panel in (latency, wait, lost):
+        for limit in panel["limits"]:
+            told = held[limit["text"]]
+            assert limit["held"] == told.held
+            missed = told.windows.missed if told.windows else ()
+            inside = [any(span["since"] <= each.since < span["until"] for span in limit["missed"]) for each in missed]
+            assert all(inside)
+            assert sum(span["until"] - span["since"] for span in limit["missed"]) == pytest.approx(20.0 * len(missed))
+    assert held["p95 wait_s < 2 @ 90%"].windows.missed, "or nothing is shaded here"
+    assert wait["limits"][0]["value"] == 2.0
+    assert lost["limits"][0]["value"] == 1.0, "percent"
+    missed = held["p95 wait_s < 2 @ 90%"].windows.missed[0]
+    canvas = page.locator('canvas[data-panel="window-wait_s"]')
+    canvas.scroll_into_view_if_needed()
+    x = page.evaluate(f"rankcoreReport.place(0, {missed.since + 10}).x")
+    box = canvas.bounding_box()
+    page.mouse.move(x, box["y"] + box["height"] / 2)
+    tooltip = page.locator("#tooltip")
+    sync_api.expect(tooltip).to_contain_text("missed")
+    sync_api.expect(tooltip).to_contain_text("p95 wait_s < 2 @ 90%")
+    assert len(page.screenshot(path=tmp_path / f"windows-{size[0]}.png", full_page=True)) > 20_000
+
+
+@pytest.mark.parametrize("size", [(1440, 900), PHONE], ids=["desktop", "phone"])
+def test_the_axis_may_be_in_run_time_in_utc_and_in_a_zone(visit, size):
+    page = visit("began.html", size=size, timezone_id="Asia/Kolkata")
+    told, zone = page.locator("#range"), page.locator("#zone")
+    sync_api.expect(told).to_have_text(re.compile("^0:00:00 to "))
+    zone.select_option("UTC")
+    sync_api.expect(told).to_have_text(re.compile("^2023-11-16 18:17:04 to "))
+    at = [label for _, label in ask(page, "axis")]
+    assert at
+    assert all(re.fullmatch(r"18:[0-5]\d(:[0-5]0)?", label) for label in at), "round times of day"
+    ticks = [(time + 1_700_158_623.5) % 10 for time, _ in ask(page, "axis")]
+    assert all(min(rest, 10 - rest) < 1e-3 for rest in ticks)
+    sync_api.expect(page.locator("#rows tbody tr").first).to_contain_text("2023-11-16 18:17:0")
+    here = zone.locator("option").nth(2)
+    assert "(here)" in here.inner_text()
+    zone.select_option(index=2)
+    sync_api.expect(told).to_have_text(re.compile("^2023-11-16 23:47:04 to "))
+    zone.select_option("America/New_York")
+    sync_api.expect(told).to_have_text(re.compile("^2023-11-16 13:17:04 to "))
+    zone.select_option("")
+    sync_api.expect(told).to_have_text(re.compile("^0:00:00 to "))
+    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+
+
+def test_without_times_of_day_no_zone_is_offered(visit):
+    assert visit().locator("#zone").count() == 0
 
 
 def test_every_hold_and_gap_of_the_run_is_in_the_lanes(visit, result):
@@ -373,8 +453,11 @@ def backtested(files) -> Path:
     conditions = Conditions(
         trace=files / "t.csv", service={"service_s": 9.0}, init_s=5.0, max_ongoing_requests=1, slo_wait_s=1.0, seed=1
     )
-    page = render_backtest("t.csv", 1.0, backtest(conditions, policies), "rankcore autoscale-backtest t.csv " + 30 * "word ")
-    (files / "backtest.html").write_text(page, encoding="utf-8")
+    found = backtest(conditions, policies)
+    again = "rankcore autoscale-backtest t.csv " + 30 * "word "
+    pages = {"together": found, "backtest": (*found, *found, found[0])}
+    for name, shown in pages.items():
+        (files / f"{name}.html").write_text(render_backtest("t.csv", 1.0, shown, again), encoding="utf-8")
     return files
 
 
@@ -383,10 +466,26 @@ def test_the_page_of_a_backtest_fits_the_window_and_can_be_zoomed(backtested, vi
     page = visit("backtest.html", size=size)
     assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
     assert page.evaluate("[...document.querySelectorAll('#panels canvas')].every(each => each.clientWidth > 300)")
-    assert page.evaluate("rankcoreReport.policies") == ["few", "many-replicas-and-a-long-name"]
+    both = ["few", "many-replicas-and-a-long-name"]
+    assert page.evaluate("rankcoreReport.policies") == [*both, *both, "few"]
     scales = dict(page.evaluate("rankcoreReport.scales()"))
     assert scales["few: requests waiting"] == scales["many-replicas-and-a-long-name: requests waiting"]
     assert page.evaluate("rankcoreReport.view().since") == 0
     page.locator("#zoom-in").click()
-    page.wait_for_function("rankcoreReport.view().until - rankcoreReport.view().since < rankcoreReport.end * 0.6")
+    page.wait_for_function("() => rankcoreReport.view().until - rankcoreReport.view().since < rankcoreReport.end * 0.6")
     assert "few" in page.locator("#rows").inner_text()
+
+
+@pytest.mark.parametrize("size", [(1440, 900), PHONE], ids=["desktop", "phone"])
+def test_policies_of_a_backtest_are_lines_of_one_chart_with_the_objective(backtested, visit, size):
+    page = visit("together.html", size=size)
+    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+    charts = {chart["title"]: chart for chart in ask(page, "charts")}
+    assert all(chart["lines"] == ["A", "B"] for chart in charts.values())
+    assert charts["wait"]["objective"] == 1.0
+    assert charts["wait"]["top"] >= 1.0
+    assert charts["latency"]["objective"] is None
+    box = page.locator("canvas[data-panel=wait]")
+    box.scroll_into_view_if_needed()
+    box.hover()
+    page.wait_for_function("() => document.getElementById('tooltip').innerText.includes('objective')")

@@ -299,3 +299,30 @@ def test_without_the_sim_extra_the_command_says_what_to_install(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600)
     assert done.returncode == 2
     assert done.stderr == "rankcore: error: this command needs yaml: pip install 'rankcore[sim]'\n"
+
+
+def test_objectives_are_told_in_the_table_the_json_and_the_page(scenario, tmp_path):
+    options = ("--slo", "p50 latency_s < 1 @ 95%", "--slo", "lost < 1", "--slo-window", "20s", "--json", "figures.json")
+    done = rankcore("simulate", str(scenario), *options, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    windows, lost = json.loads((tmp_path / "figures.json").read_text())["slo"]
+    assert (windows["text"], windows["deployment"], windows["held"]) == ("p50 latency_s < 1 @ 95%", "llm", False)
+    told = windows["windows"]
+    assert told["count"] == told["held"] + len(told["missed"])
+    assert told["width_s"] == 20.0
+    assert told["without_requests"] >= 3, "nobody comes in the first minute"
+    assert all(missed["value"] is None or missed["value"] >= 1 for missed in told["missed"])
+    assert lost["windows"] is None
+    page = (tmp_path / "small.report.html").read_text()
+    assert "p50 latency_s &lt; 1 @ 95%" in page
+    verdict = f"missed: it held in {told['held']} of {told['count']} windows of 20 s"
+    assert verdict in page
+    assert verdict[:30] in done.stdout, "the table breaks it where it is too long"
+    assert "--slo 'p50 latency_s < 1 @ 95%' --slo 'lost < 1' --slo-window 20s" in done.stdout
+
+
+def test_objectives_of_a_scenario_are_told_and_how_wide_its_windows_are(scenario, tmp_path):
+    scenario.write_text(SMALL.replace("seed: 5", "seed: 5\nslo: [p95 wait_s < 0.5 @ 95%]\nslo_window_s: 30"))
+    done = rankcore("simulate", str(scenario), "--json", "-", cwd=tmp_path)
+    (told,) = json.loads(done.stdout)["slo"]
+    assert told["windows"]["width_s"] == 30.0

@@ -24,7 +24,7 @@ JSON = st.recursive(
 )
 # Files are read together with the scenario, and there are none here.
 WITHOUT = {"fault_trace", "where", "columns", "node_list", "weight_sizes", "applications", "every_deployment"}
-WITHOUT |= {"gpu_prices_per_hour", "slo"}  # mappings and texts with forms of their own
+WITHOUT |= {"gpu_prices_per_hour", "slo", "billing"}  # mappings and texts with forms of their own, and what needs them
 
 
 def of_check(check: Check) -> st.SearchStrategy[Any]:

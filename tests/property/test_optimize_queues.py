@@ -12,9 +12,10 @@ from executors.checking import Checking
 from executors.simulator.load.sources import Source
 from executors.simulator.questions.cellfile import CellFile
 from executors.simulator.questions.cells import Cell, CellOutcome, in_this_process, run_cell
-from executors.simulator.questions.goals import parse_aim, parse_goal
+from executors.simulator.questions.goals import parse_aim
 from executors.simulator.questions.optimizing import GoalQuestion, Optimum, along, axis_of, optimize
 from executors.simulator.questions.settings import parse_variation
+from executors.simulator.scenario.objectives import parse_goal
 
 FEW, MANY = 2, 40
 FEW_GRIDS, MANY_GRIDS = 1, 20

@@ -124,8 +124,8 @@ def test_the_cheapest_is_looked_for_by_the_prices_and_objectives_of_the_scenario
 @pytest.mark.parametrize(
     ("slo", "problem"),
     [
-        ("[3]", "slo[0]: expected a text such as 'p99 latency_s < 2', found 3 (s.yaml:2)"),
-        ("['p95 ttft < 3']", "slo: expected a figure: latency_s,"),
+        ("[3]", "slo[0]: expected [p50|p95|p99|share] FIGURE < VALUE"),
+        ("['p95 ttft < 3']", "slo[0]: expected a figure: latency_s,"),
         ("[]", "expected --slo GOAL such as --slo 'p99 latency_s < 2', or slo in the scenario, found no objective"),
     ],
 )
@@ -137,3 +137,31 @@ def test_wrong_objectives_of_a_scenario_are_refused(
     told = CliRunner().invoke(app, ["optimize", "s.yaml", "--vary", "target_replicas=1,2"])
     assert told.exit_code == 2
     assert problem in told.stderr
+
+
+def test_a_way_to_bill_without_prices_is_refused() -> None:
+    with pytest.raises(ScenarioError, match="billing: expected gpu_prices_per_hour beside it, as nothing is billed without"):
+        parse_scenario(
+            "nodes: [{name: n, gpus: 1}]\nbilling: nodes\ndeployments: [{name: llm, target_replicas: 1}]\n", "s.yaml"
+        )
+
+
+@pytest.mark.parametrize(
+    ("slo", "problem"),
+    [
+        ("p99 ttft_s < 2", 'slo[1]: expected ttft_s for a deployment with an engine, found "p99 ttft_s" (s.yaml:2)'),
+        ("cost_usd < 2", 'slo[1]: expected cost_usd for a deployment with GPUs with prices (gpu_prices_per_hour), found "cost'),
+        ("lost < 1 of x", 'slo[1]: expected a deployment: llm, found "x" (s.yaml:2)'),
+        ("p99 latency_s < 2 @ 0%", "slo[1]: expected a share of the windows above 0% and up to 100%, found"),
+    ],
+)
+def test_an_objective_for_what_is_not_there_is_refused_when_the_scenario_is_read(
+    slo: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = f"nodes: [{{name: n, gpus: 1}}]\nslo: ['lost < 1', '{slo}']\ndeployments: [{{name: llm, target_replicas: 1}}]\n"
+    (tmp_path / "s.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    told = CliRunner().invoke(app, ["simulate", "s.yaml"])
+    assert (told.exit_code, told.stdout, told.stderr.count("\n")) == (2, "", 1)
+    assert problem in told.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["s.yaml"]

@@ -5,7 +5,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from executors.cli.app import app
 from executors.cli.never_came import warn_of_what_was_not_measured
 from executors.simulator.fields import FieldProblem
 from executors.simulator.report.words import rows
@@ -224,6 +226,23 @@ def test_only_engines_are_slow() -> None:
     faults = "faults: [{kind: replica_slow, at: 1, deployment: b, factor: 2}]"
     with pytest.raises(ScenarioError, match=r"expected one with an engine: llm, found .b"):
         scenario_of(deployment=other, more=faults)
+
+
+@pytest.mark.parametrize("factor", [0.5, 1])
+def test_nothing_makes_a_replica_faster(factor: float) -> None:
+    with pytest.raises(ScenarioError, match=r"faults\[0\]\.factor: expected a number above 1 to 1000, found"):
+        scenario_of(more=f"faults: [{{kind: replica_slow, at: 1, deployment: llm, factor: {factor}}}]")
+
+
+def test_a_fault_of_a_rank_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    head = f"nodes: [{{{NODES}}}]\nengines: [{{{ENGINE}}}]\n"
+    faults = "faults: [{kind: replica_slow, at: 90, deployment: llm, rank: 7, factor: 2}]\nduration_s: 100\n"
+    deployment = f"deployments:\n  - {{name: llm, engine: x, target_replicas: 1, gpus_per_replica: 2, {TOKENS}}}\n"
+    (tmp_path / "s.yaml").write_text(head + faults + deployment)
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["simulate", "s.yaml"])
+    assert done.exit_code == 0, done.stderr
+    assert "rankcore: warning: at 0:01:30 in llm, rank 7 was to be slow, but there is none\n" in done.stderr
 
 
 def test_time_beyond_measured_points_is_told_and_warned_of(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from executors.simulator.load.sources import Source
 from executors.simulator.questions.goal_search import GoalVerdict
-from executors.simulator.questions.goals import parse_aim, parse_goal
+from executors.simulator.questions.goals import parse_aim
 from executors.simulator.questions.optimizing import GoalQuestion, Measured, Optimum, Tried
 from executors.simulator.questions.optimum_words import in_a_sentence
 from executors.simulator.questions.settings import Setting
 from executors.simulator.report.front import Mark, front_of, render_front
+from executors.simulator.scenario.objectives import parse_goal
 from tests.report_runs import HOSTILE
 
 TEXT = "nodes: [{name: n, count: 2, gpus: 8}]\ndeployments: [{name: llm, target_replicas: 3, gpus_per_replica: 2}]\n"

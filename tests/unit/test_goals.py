@@ -4,21 +4,14 @@ import math
 
 import pytest
 
+from executors.simulator.fields import FieldProblem
 from executors.simulator.questions.cells import CellOutcome
 from executors.simulator.questions.goal_search import GoalVerdict, Observed
-from executors.simulator.questions.goals import (
-    COSTS,
-    ENGINE,
-    FIGURES,
-    FigureKind,
-    check_names,
-    judge_all,
-    parse_aim,
-    parse_goal,
-)
+from executors.simulator.questions.goals import judge, judge_all, objectives, parse_aim, shown, told
 from executors.simulator.questions.statistics import one_sided, share_bounds
 from executors.simulator.record.flat_figures import flatten
 from executors.simulator.scenario import ScenarioError
+from executors.simulator.scenario.objectives import COSTS, ENGINE, FIGURES, FigureKind, check_reading, parse_goal
 from tests.report_runs import everything
 
 RUN = {
@@ -79,13 +72,13 @@ def test_times_of_tokens_are_those_of_deployments_with_an_engine():
 
 
 def test_times_of_tokens_need_an_engine():
-    reading = {"--slo": parse_goal("p99 ttft_s < 2").reading}
-    with pytest.raises(ScenarioError, match="--slo: expected ttft_s for a deployment with an engine, found 'p99 ttft_s'"):
-        check_names(reading, ["llm"], {ENGINE: []})
-    of_code = {"--slo": parse_goal("p99 ttft_s < 2 of code").reading}
-    with pytest.raises(ScenarioError, match="--slo: expected ttft_s of llm, found 'p99 ttft_s of code'"):
-        check_names(of_code, ["llm", "code"], {ENGINE: ["llm"]})
-    check_names(reading, ["llm", "code"], {ENGINE: ["llm"]})
+    reading = parse_goal("p99 ttft_s < 2").reading
+    with pytest.raises(FieldProblem, match='expected ttft_s for a deployment with an engine, found "p99 ttft_s"'):
+        check_reading(reading, ["llm"], {ENGINE: []})
+    of_code = parse_goal("p99 ttft_s < 2 of code").reading
+    with pytest.raises(FieldProblem, match='expected ttft_s of llm, found "p99 ttft_s of code"'):
+        check_reading(of_code, ["llm", "code"], {ENGINE: ["llm"]})
+    check_reading(reading, ["llm", "code"], {ENGINE: ["llm"]})
 
 
 def test_costs_are_those_of_gpus_with_prices():
@@ -97,9 +90,9 @@ def test_costs_are_those_of_gpus_with_prices():
     assert parse_goal("cost_per_mtok_good < 9").margin(both) == -math.inf
     good = parse_aim("cost_per_mtok_good", None, None)
     assert good.shown(good.value(both)) == "never", "nobody had a token for the money"
-    reading = {"--minimize": parse_aim("cost", None, None, has_prices=True).reading}
-    with pytest.raises(ScenarioError, match="--minimize: expected cost_usd for a deployment with GPUs with prices"):
-        check_names(reading, ["llm"], {COSTS: []})
+    reading = parse_aim("cost", None, None, has_prices=True).reading
+    with pytest.raises(FieldProblem, match="expected cost_usd for a deployment with GPUs with prices"):
+        check_reading(reading, ["llm"], {COSTS: []})
 
 
 def test_every_figure_of_the_table_is_one_of_a_run():
@@ -114,45 +107,75 @@ def test_every_figure_of_the_table_is_one_of_a_run():
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "problem"),
     [
-        ("p99 ttft < 2", "expected a figure: latency_s, wait_s, .*, found 'ttft'"),
-        ("p90 latency_s < 2", "expected p50 latency_s or p95 latency_s or p99 latency_s, found 'p90 latency_s'"),
-        ("latency_s < 2", "expected p50 latency_s or .*, found 'latency_s'"),
-        ("p99 lost < 2", "expected lost or share lost, found 'p99 lost'"),
+        ("p99 ttft < 2", 'expected a figure: latency_s, wait_s, .*, found "ttft"'),
+        ("p90 latency_s < 2", 'expected p50 latency_s or p95 latency_s or p99 latency_s, found "p90 latency_s"'),
+        ("latency_s < 2", 'expected p50 latency_s or .*, found "latency_s"'),
+        ("p99 lost < 2", 'expected lost or share lost, found "p99 lost"'),
         ("p99 latency_s 2", r"expected \[p50\|p95\|p99\|share\] FIGURE < VALUE"),
         ("p99 latency_s < two", r"expected \[p50\|p95\|p99\|share\] FIGURE < VALUE"),
         ("p99 latency_s < 1.2.3", "expected a number as limit"),
-        ("p99 latency_s < 2 @ 99%", "expected '@ 99% of runs'"),
+        ("p99 latency_s < 1e999", "expected a number as limit"),
+        ("p99 latency_s < 2 @ 9.9.9%", "expected a number as limit"),
+        ("p99 latency_s < 2 @ 99", r"expected \[p50\|p95\|p99\|share\] FIGURE < VALUE"),
+        ("p99 latency_s < 2 @ 101%", "expected a share of the windows above 0% and up to 100%"),
+        ("p99 latency_s < 2 @ 0%", "expected a share of the windows above 0% and up to 100%"),
+        ("gpu_hours < 2 @ 99%", "expected '@ P% of runs' beside gpu_hours: what windows have is of the requests"),
         ("p99 latency_s < 2 @ 100% of runs", "expected a share above 0% and below 100%"),
         ("p99 latency_s < 2%", "expected % for a share"),
         ("", r"expected \[p50\|p95\|p99\|share\] FIGURE < VALUE"),
+        (7, r"expected \[p50\|p95\|p99\|share\] FIGURE < VALUE .* found 7"),
     ],
 )
-def test_what_is_no_objective_is_told(text, told):
-    with pytest.raises(ScenarioError, match=f"--slo: {told}"):
+def test_what_is_no_objective_is_told(text, problem):
+    with pytest.raises(FieldProblem, match=problem):
         parse_goal(text)
+
+
+def test_objectives_of_the_command_line_stand_in_for_those_of_the_scenario():
+    assert [goal.text for goal in objectives(["lost < 1", "lost < 1"], ["failed < 1"])] == ["lost < 1"]
+    assert [goal.text for goal in objectives([], ["failed < 1"])] == ["failed < 1"]
+    with pytest.raises(ScenarioError, match=r'--slo: expected a figure: .*, found "ttft"'):
+        objectives(["p99 ttft < 2"], [])
+
+
+def test_an_objective_for_windows_is_one_for_the_share_of_them():
+    goal = parse_goal("p99 latency_s < 4 @ 99.9% of llm")
+    assert (goal.in_windows, goal.share, goal.reading.deployment) == (True, 0.999, "llm")
+    run = CellOutcome({"llm": {**RUN, goal.key: 0.999}, "code": {**OTHER}})
+    assert goal.margin(run) == 0.0
+    assert goal.is_kept(goal.margin(run)), "so many are enough"
+    assert not goal.is_kept(goal.margin(CellOutcome({"llm": {**RUN, goal.key: 0.998}})))
+    assert told(goal, 0.998) == "p99 latency_s of llm < 4 s in 99.80 % of the windows"
+    assert goal.value_of(goal.margin(CellOutcome({"llm": {**RUN, goal.key: 0.25}}))) == pytest.approx(0.25)
+    both = parse_goal("p99 latency_s < 4 @ 90%")
+    assert both.value(CellOutcome({"llm": {both.key: 1.0}, "code": {both.key: 0.5}})) == 0.5, "the worst deployment"
+    assert shown(both, 0.5) == "50 %"
+    assert judge(both, [0.1] * 5, 0.05) is GoalVerdict.MET
+    assert judge(both, [-0.1] * 5, 0.05) is GoalVerdict.MISSED
+    assert judge(both, [0.1, -0.4, 0.1, 0.1, 0.1], 0.05) is GoalVerdict.OPEN
 
 
 def test_an_objective_that_has_to_hold_in_a_share_of_runs_is_judged_by_how_many_it_held_in():
     goal = parse_goal("lost < 1 @ 80% of runs of llm")
     assert (goal.share, goal.reading.deployment) == (0.8, "llm")
-    assert goal.judge([1.0] * 13, 0.05) is GoalVerdict.OPEN  # 0.8 ** 13 is above 0.05
-    assert goal.judge([1.0] * 14, 0.05) is GoalVerdict.MET
-    assert goal.judge([1.0] * 4 + [-math.inf] * 6, 0.05) is GoalVerdict.MISSED
-    assert goal.judge([0.0] * 9, 0.05) is GoalVerdict.MISSED  # the limit itself is a miss
+    assert judge(goal, [1.0] * 13, 0.05) is GoalVerdict.OPEN  # 0.8 ** 13 is above 0.05
+    assert judge(goal, [1.0] * 14, 0.05) is GoalVerdict.MET
+    assert judge(goal, [1.0] * 4 + [-math.inf] * 6, 0.05) is GoalVerdict.MISSED
+    assert judge(goal, [0.0] * 9, 0.05) is GoalVerdict.MISSED  # the limit itself is a miss
 
 
 def test_a_mean_is_met_when_its_bound_is_and_missed_when_the_other_is():
     goal = parse_goal("p99 latency_s < 4")
-    assert goal.judge([1.0, 1.1, 0.9, 1.0, 1.0], 0.01) is GoalVerdict.MET
-    assert goal.judge([-1.0, -1.1, -0.9, -1.0, -1.0], 0.01) is GoalVerdict.MISSED
-    assert goal.judge([1.0, -1.0, 0.5, 1.5, 0.1], 0.01) is GoalVerdict.OPEN
-    assert goal.judge([1.0], 0.01) is GoalVerdict.OPEN
-    assert goal.judge([-math.inf], 0.01) is GoalVerdict.MISSED
-    assert goal.judge([9.0] * 9 + [-math.inf], 0.01) is GoalVerdict.MISSED
-    assert goal.judge([0.0, 0.0], 0.01) is GoalVerdict.MISSED
-    assert parse_goal("p99 latency_s <= 4").judge([0.0, 0.0], 0.01) is GoalVerdict.MET
+    assert judge(goal, [1.0, 1.1, 0.9, 1.0, 1.0], 0.01) is GoalVerdict.MET
+    assert judge(goal, [-1.0, -1.1, -0.9, -1.0, -1.0], 0.01) is GoalVerdict.MISSED
+    assert judge(goal, [1.0, -1.0, 0.5, 1.5, 0.1], 0.01) is GoalVerdict.OPEN
+    assert judge(goal, [1.0], 0.01) is GoalVerdict.OPEN
+    assert judge(goal, [-math.inf], 0.01) is GoalVerdict.MISSED
+    assert judge(goal, [9.0] * 9 + [-math.inf], 0.01) is GoalVerdict.MISSED
+    assert judge(goal, [0.0, 0.0], 0.01) is GoalVerdict.MISSED
+    assert judge(parse_goal("p99 latency_s <= 4"), [0.0, 0.0], 0.01) is GoalVerdict.MET
 
 
 def test_all_objectives_have_to_be_met_and_one_that_is_missed_is_enough():
@@ -197,10 +220,10 @@ def test_an_aim_adds_up_what_deployments_take_and_looks_at_the_slowest(minimize,
     ("minimize", "maximize", "told"),
     [
         ("cost", None, "--minimize: expected --gpu-price USD beside cost"),
-        ("money", None, "--minimize: expected one of cost, replicas, gpus, node_gpus, latency_s, .*, found 'money'"),
+        ("money", None, "--minimize: expected one of cost, replicas, gpus, node_gpus, latency_s, .*, found .money."),
         ("latency_s", None, "--minimize: expected p50 latency_s or .*"),
         ("gpus", "rate", "--maximize: expected one aim, found 'rate' beside --minimize 'gpus'"),
-        (None, "money", "--maximize: expected a figure: .*, found 'money'"),
+        (None, "money", "--maximize: expected a figure: .*, found .money."),
         ("", None, "--minimize: expected one of cost, .*, found ''"),
     ],
 )

@@ -14,7 +14,10 @@ def explain(
     rank: Annotated[int | None, typer.Option(min=0, max=RANK_MAX, help="Who had it, and why did it change hands?")] = None,
     at: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="What went on then? 812, 13m32s or 0:13:32. With the others: their last change."),
+        typer.Option(
+            metavar="TIME",
+            help="What went on then? 812, 13m32s, 0:13:32 or 2023-11-16T18:40Z. With the others: their last change.",
+        ),
     ] = None,
     deployment: Annotated[
         str | None,

@@ -13,7 +13,12 @@ def fork(
         Path, typer.Argument(help="A journal: of `simulate --journal`, or of what ran for real.", metavar="JOURNAL")
     ],
     at: Annotated[
-        str, typer.Option(metavar="TIME", help="When the fork begins: 120s, 2m, 1h30m, 0:02:00.", show_default=False)
+        str,
+        typer.Option(
+            metavar="TIME",
+            help="When the fork begins: 120s, 2m, 1h30m, 0:02:00; where a trace has times of day, 2023-11-16T18:40Z.",
+            show_default=False,
+        ),
     ],
     faults: Annotated[
         list[str] | None,
@@ -30,7 +35,7 @@ def fork(
         str | None, typer.Option("--json", metavar="FILE", help="Write the figures as JSON; - prints them.")
     ] = None,
     journal: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the fork's own journal.")] = None,
-    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Where the page goes.")] = None,
+    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Where the page of both goes.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
     """What if something else had happened from then on?
@@ -44,4 +49,16 @@ def fork(
 
     Exit status: 0 all promises held, 1 one was broken, 2 bad input, 130 interrupted.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
-    simulate(None, seed, settings, recorded, at, faults, traces, json_file, journal, None, report, quiet=quiet)
+    simulate(
+        None,
+        seed,
+        settings,
+        recorded,
+        at,
+        faults,
+        traces,
+        json_file=json_file,
+        journal=journal,
+        report=report,
+        quiet=quiet,
+    )

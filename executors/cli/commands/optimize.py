@@ -9,6 +9,7 @@ from executors.checking import Checking
 from executors.cli.commands.checking_option import CheckingOption
 from executors.cli.commands.compare import JOBS_MAX
 from executors.cli.commands.simulate import SEED_MAX
+from executors.cli.commands.slo_options import SloWindowOption
 from executors.cli.commands.sweep import Where
 
 RUNS_LEAST = 5
@@ -22,6 +23,7 @@ def optimize(
         list[str] | None,
         typer.Option("--slo", metavar="GOAL", help="What has to be met, as below; repeatable. [default: slo of the scenario]"),
     ] = None,
+    slo_window: SloWindowOption = None,
     vary: Annotated[
         list[str] | None,
         typer.Option("--vary", metavar="KEY=V,V,...", help="What may be chosen, and from what: 8,12,16 or 1..64; repeatable."),
@@ -79,12 +81,14 @@ def optimize(
       rankcore optimize examples/node-failure-at-peak.yaml --vary target_replicas=10..16 \\
           --slo 'p99 latency_s < 30' --slo 'share not_done < 0.1%' --gpu-price 2.5
       rankcore optimize s.yaml --vary target_replicas=1..64 --vary compaction=when_healthy,immediate \\
-          --slo 'lost < 1 @ 80% of runs of llm' --minimize gpus --jobs 2
+          --slo 'p99 latency_s < 10 @ 99%' --slo 'lost < 1 @ 80% of runs of llm' --minimize gpus --jobs 2
       rankcore optimize s.yaml --vary 'deployments[0].requests.trace.speedup=1..8:0.25' \\
           --slo 'p95 wait_s < 1' --maximize rate --json - | jq -r .sentence
 
     \b
-    GOAL  [p50|p95|p99|share] FIGURE < VALUE [@ P% of runs] [of DEPLOYMENT], also with <=, > and >=
+    GOAL  [p50|p95|p99|share] FIGURE < VALUE [@ P%] [of DEPLOYMENT], also with <=, > and >=
+          @ P%: in so many of the windows of a run (--slo-window), those without requests apart; FIGURE is of the requests
+          that came in a window, one of latency_s to unfinished below, or attainment; @ P% of runs: in so many of the runs
     FIGURE of all requests, with p50, p95 or p99: latency_s, wait_s, of engines ttft_s, tpot_s; whoever had no answer is
            the slowest
            requests, as a count or a share: waited_over_1_s, not_done, lost, failed, expired, unfinished, retried
@@ -95,8 +99,9 @@ def optimize(
     AIM    known before any run: replicas, gpus, node_gpus; measured: cost (by gpu_prices_per_hour, or gpu_hours at
            --gpu-price), or a FIGURE as above; to maximize: rate, the value of a varied rate_per_s, speedup or scale
 
-    A goal without @ is one for the mean of all runs. It counts as met when it is with 95 % confidence, over all that the
-    search looks at together; what cannot be decided counts as missed, and is marked ~.
+    A goal without @ is one for the mean of all runs, and one with @ P% for the mean share of windows. It counts as met when
+    it is with 95 % confidence, over all that the search looks at together; what cannot be decided counts as missed, and is
+    marked ~.
 
     Exit status: 0 found, 1 none found, budget gone or a promise broken in a run, 2 bad input, 130 interrupted.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
@@ -105,6 +110,7 @@ def optimize(
     asked = OptimizeAsked(
         scenario=scenario,
         slo=slo or [],
+        slo_window=slo_window,
         vary=vary or [],
         minimize=minimize,
         maximize=maximize,

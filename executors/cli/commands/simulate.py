@@ -7,6 +7,7 @@ import typer
 
 from executors.checking import Checking
 from executors.cli.commands.checking_option import CheckingOption
+from executors.cli.commands.slo_options import SloOption, SloWindowOption
 
 SEED_MAX = 2**63 - 1
 
@@ -28,7 +29,13 @@ def simulate(
     recorded: Annotated[
         Path | None, typer.Option("--from", metavar="JOURNAL", help="Fork a recorded run, with --at and --fault.")
     ] = None,
-    at: Annotated[str | None, typer.Option(metavar="TIME", help="When the fork begins: 120s, 2m, 1h30m, 0:02:00.")] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="When the fork begins: 120s, 2m, 1h30m, 0:02:00; where a trace has times of day, 2023-11-16T18:40Z.",
+        ),
+    ] = None,
     faults: Annotated[
         list[str] | None,
         typer.Option("--fault", metavar="WORDS", help="What happens in the fork, such as 'node n2 lost for 60s'; repeatable."),
@@ -36,6 +43,8 @@ def simulate(
     traces: Annotated[
         Path | None, typer.Option(metavar="DIR", help="With --from: where the traces are. [default: where they were]")
     ] = None,
+    slo: SloOption = None,
+    slo_window: SloWindowOption = None,
     json_file: Annotated[
         str | None,
         typer.Option("--json", metavar="FILE", help="Write the figures as JSON; - prints them instead of the table."),
@@ -74,8 +83,15 @@ def simulate(
       rankcore simulate examples/node-failure-at-peak.yaml --seed 7 --report seed-7.html
       rankcore simulate examples/node-failure-at-peak.yaml --set target_replicas=14 --journal run.jsonl
       rankcore simulate examples/node-failure-at-peak.yaml --json - | jq .deployments[0].requests
+      rankcore simulate examples/node-failure-at-peak.yaml --slo 'p95 wait_s < 2 @ 99%' --slo-window 60s
       rankcore simulate examples/residency-23-models.yaml --set node_list.cpu_cache_share=0.5
       rankcore simulate --from run.jsonl --at 120s --fault 'node node-2 lost for 5m' --fault 'controller crashes for 5s'
+
+    \b
+    GOAL  [p50|p95|p99|share] FIGURE < VALUE [@ P%] [of DEPLOYMENT], as `rankcore optimize --help` has it
+          without @: of the whole run; with it: in so many of the windows of --slo-window. A window is about the requests
+          that came in it, however they ended; one without requests counts neither as held nor as missed.
+          What was missed is said, and shaded in the page; the exit status is that of the promises.
 
     \b
     Faults in words, each of which may end in: at TIME
@@ -104,7 +120,13 @@ def simulate(
 
     Exit status: 0 all promises held, 1 one was broken, 2 bad input, 130 interrupted.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
-    of_files = (("must-heal", must_heal), ("check", checking is not Checking.EACH), ("requests", requests is not None))
+    of_files = (
+        ("must-heal", must_heal),
+        ("check", checking is not Checking.EACH),
+        ("requests", requests is not None),
+        ("slo", bool(slo)),
+        ("slo-window", slo_window is not None),
+    )
     for name, is_asked in of_files:
         if recorded is not None and is_asked:
             raise typer.BadParameter("expected a scenario file, found --from", param_hint=f"'--{name}'")
@@ -112,7 +134,20 @@ def simulate(
 
     files = (json_file, journal, report)
     asked = SimulateAsked(
-        scenario, recorded, seed, settings or (), at, faults or (), traces, *files, quiet, must_heal, checking, requests
+        scenario,
+        recorded,
+        seed,
+        settings or (),
+        at,
+        faults or (),
+        traces,
+        *files,
+        quiet,
+        must_heal,
+        checking,
+        requests,
+        slo or (),
+        slo_window,
     )
     if recorded is not None:
         from executors.cli.fork import run

@@ -8,6 +8,7 @@ from executors.simulator.deployment import DeploymentWorld
 from executors.simulator.faults.node_trace import DOWN, NodeTrace
 from executors.simulator.faults.population import drawn
 from executors.simulator.faults.rates import FaultRates
+from executors.simulator.record.happenings import NOBODY_THERE
 from executors.simulator.replicas.processes import SimulatedProcess
 from executors.simulator.scenario.faults import (
     BundleLoss,
@@ -165,7 +166,7 @@ class Schedule:
         if process is None:
             if not by_rate:  # a rate is that of a rank's holder, and now there is none
                 what = fault.replica_id or (f"rank {fault.rank}" if fault.rank is not None else "any replica")
-                self._tell(fault.deployment, f"{what} was to {_VERBS[type(fault)]}, but there is none")
+                self._tell(fault.deployment, f"{what} was to {_VERBS[type(fault)]}, {NOBODY_THERE}")
             return
         rank = port.beliefs.of(process.replica_id)
         named = f"replica {process.replica_id}"

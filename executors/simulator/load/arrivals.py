@@ -32,6 +32,7 @@ class Arrivals:
         sessions: Which session each is of; None: of none.
         timeouts_s: How long after its arrival each has to be done; None: as long as the deployment says.
         notes: What a reader of the figures has to know of where they come from.
+        unix_s_at_0: What time of day it is at second 0, since 1970; None: nobody says that.
     """
 
     at_s: "array[float]" = attrs.Factory(lambda: array("d"))
@@ -42,6 +43,7 @@ class Arrivals:
     sessions: "array[int] | None" = None
     timeouts_s: "array[float] | None" = None
     notes: tuple[str, ...] = ()
+    unix_s_at_0: float | None = None
 
     def __len__(self) -> int:
         return len(self.at_s)

@@ -20,9 +20,10 @@ from collections.abc import Iterator, Mapping
 import attrs
 
 from executors.simulator.clock import EventLoop
-from executors.simulator.engines.batching import EngineBatch
+from executors.simulator.engines.batching import EngineBatch, EngineWork
 from executors.simulator.engines.decoders import EngineSequence
 from executors.simulator.engines.gaps import TokenGaps
+from executors.simulator.engines.pages import EnginePage, EnginePages
 from executors.simulator.engines.spec import PS_PER_S, Engine
 from executors.simulator.load.arrivals import Arrivals
 from executors.simulator.load.requests import RequestQueue, Server
@@ -102,6 +103,9 @@ class _Replica:
         ready_ps: When it begins.
         hangs_since_ps: None: it does not hang.
         factors: By which its iterations take longer, for as long as each holds.
+        page_at, page_ends: A time in the stretch that its present page is of, and when that ends.
+        paged: Its counters when the page was turned.
+        longest_line: Most that waited in it since.
     """
 
     server: Server
@@ -113,6 +117,10 @@ class _Replica:
     ready_ps: int = 0
     hangs_since_ps: int | None = None
     factors: list[float] = attrs.Factory(list)
+    page_at: float = 0.0
+    page_ends: float = 0.0
+    paged: EngineWork = attrs.Factory(EngineWork)
+    longest_line: int = 0
 
 
 class EngineQueue(RequestQueue):
@@ -120,6 +128,8 @@ class EngineQueue(RequestQueue):
 
     Attributes:
         told: What engines did so far; those of replicas that live are counted at the end.
+        slo: What a good request meets.
+        along: What engines did along the run.
     """
 
     def __init__(
@@ -134,13 +144,15 @@ class EngineQueue(RequestQueue):
         """`engines`: of a replica on each node; `slo`: what a good request meets."""
         super().__init__(loop, arrivals, spec, sessions)
         self.told = EngineCounts()
+        self.along = EnginePages()
         self._engines = engines
-        self._slo = slo or RequestSlo()
+        self.slo = slo or RequestSlo()
         self._replicas: dict[ReplicaId, _Replica] = {}
 
     def finish(self) -> None:
         """The run is over: count what replicas did that still live."""
         for replica in self._replicas.values():
+            self._turn_page(replica)
             self.told.add(replica.batch, self._now_ps() - replica.since_ps)
 
     def _worked_on(self) -> Iterator[tuple[int, int, float]]:
@@ -170,6 +182,7 @@ class EngineQueue(RequestQueue):
             if ends_ps is not None and ends_ps <= now_ps and not hangs:
                 self._land((replica, replica.number))
             replica.batch.lose(now_ps)
+            self._turn_page(replica)
             self.told.add(replica.batch, now_ps - replica.since_ps)
             del self._replicas[replica_id]
         return super().lose(replica_id)
@@ -307,7 +320,11 @@ class EngineQueue(RequestQueue):
         if number != replica.number or replica.server.gone:
             return
         batch = replica.batch
+        if self._loop.now >= replica.page_ends:
+            self._turn_page(replica)
         left = batch.end()
+        if len(batch.waiting) > replica.longest_line:
+            replica.longest_line = len(batch.waiting)
         if left:
             replica.begins = True  # those that are handed over now ask for nothing: the next flight begins below
             for sequence in left:
@@ -318,6 +335,14 @@ class EngineQueue(RequestQueue):
             self._fly(replica)
         elif batch.has_work:
             self._ask(replica)
+
+    def _turn_page(self, replica: _Replica) -> None:
+        """What a replica did so far is of the stretch before; what comes now is of the present one."""
+        now, batch = self._loop.now, replica.batch
+        self.along.add(replica.page_at, EnginePage.since(replica.paged, batch.work, batch.engine.blocks, replica.longest_line))
+        self.told.gaps.merge(batch.work.gaps)
+        replica.paged, batch.work.gaps = attrs.evolve(batch.work), TokenGaps()
+        replica.page_at, replica.page_ends, replica.longest_line = now, self.along.end_of(now), 0
 
     def _leave(self, replica: _Replica, sequence: EngineSequence) -> None:
         """A request is done, or was given up."""
@@ -342,6 +367,6 @@ class EngineQueue(RequestQueue):
         told.output_tokens += sequence.output
         if tpot_s is not None:
             told.tpot_s.append(tpot_s)
-        if self._slo.is_met(ttft_s, tpot_s, self.counts.latencies_s[-1]):
+        if self.slo.is_met(ttft_s, tpot_s, self.counts.latencies_s[-1]):
             told.good += 1
             told.good_tokens += sequence.output

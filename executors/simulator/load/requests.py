@@ -57,6 +57,9 @@ class RequestSeries:
     ended: Marks = attrs.Factory(Marks)
 
 
+GIVEN_UP = ("failed", "lost", "expired")
+
+
 @attrs.define
 class RequestCounts:
     """What became of the requests so far. arrived = done + failed + lost + expired + unfinished, at all times.
@@ -69,6 +72,8 @@ class RequestCounts:
         retried: How often one was done again, after the replica that worked on it had ended.
         waits_s, latencies_s: Of the done ones, in the order in which they ended. A wait ends when the attempt begins that is
             done in the end.
+        which: Which requests these are, by their number.
+        given_up: Likewise which have failed, were lost or have expired, under these words.
     """
 
     arrived: int = 0
@@ -79,11 +84,18 @@ class RequestCounts:
     retried: int = 0
     waits_s: "array[float]" = attrs.Factory(lambda: array("d"))
     latencies_s: "array[float]" = attrs.Factory(lambda: array("d"))
+    which: "array[int]" = attrs.Factory(lambda: array("I"))
+    given_up: "dict[str, array[int]]" = attrs.Factory(lambda: {kind: array("I") for kind in GIVEN_UP})
 
     @property
     def done(self) -> int:
         """How many were served to the end."""
         return len(self.latencies_s)
+
+    def give_up(self, kind: str, index: int) -> None:
+        """A request has failed, was lost or has expired."""
+        setattr(self, kind, getattr(self, kind) + 1)
+        self.given_up[kind].append(index)
 
 
 @attrs.define
@@ -344,6 +356,7 @@ class RequestQueue:
                 self.series.ended.passed(now, counts.done)
             counts.waits_s.append(began_at - arrived_at)
             counts.latencies_s.append(now - arrived_at)
+            counts.which.append(index)
             if self.watcher is not None:
                 self.watcher.done(now, index)
         if not was_plain:
@@ -391,17 +404,14 @@ class RequestQueue:
                 counts.retried += 1
                 self._begin(command.replica_id, int(command.request_id), command.attempt)
             case Decline():
-                counts.failed += 1
+                counts.give_up("failed", int(command.request_id))
             case Reject():
-                counts.failed += 1
+                counts.give_up("failed", int(command.request_id))
                 counts.rejected += 1
             case Fail():
-                if command.kind is FailureKind.LOST:
-                    counts.lost += 1
-                else:
-                    counts.failed += 1
+                counts.give_up("lost" if command.kind is FailureKind.LOST else "failed", int(command.request_id))
             case Expire():
-                counts.expired += 1
+                counts.give_up("expired", int(command.request_id))
             case WakeAt():
                 self._wakes += 1
                 self._loop.at(command.at, self._wake, self._wakes)

@@ -14,6 +14,8 @@ Stamp: TypeAlias = float | Decimal
 
 STAMP_MAX = 1e12
 EPOCH = datetime(1970, 1, 1)
+EPOCH_LEAST_S = 1_000_000_000
+"""Numbers from here on are seconds since 1970: a trace with times of its own would be of 31 years."""
 UNITS_S = {
     "s": Decimal(1),
     "ms": Decimal("1e-3"),
@@ -69,6 +71,10 @@ class Stamps:
         elif not isinstance(value, str) and (self._unit_s is not None or self._numbers):
             return float(value) if self._unit_s is None else Decimal(str(value)) * self._unit_s
         raise FieldProblem((key,), value, f"a time of the file: {self._allowed}")
+
+    def unix_s(self, stamp: Stamp) -> float | None:
+        """Since 1970; None: the column has times of its own."""
+        return float(stamp) if self._zoned is not None or stamp >= EPOCH_LEAST_S else None
 
     @property
     def _allowed(self) -> str:

@@ -155,12 +155,14 @@ class Table:
         lines: Where each row stands in the file.
         cells: Of each wanted column of the file, by the name under which it was wanted.
         notes: What a reader of the figures has to know: what was sorted and what left out.
+        origin_unix_s: When the origin was, since 1970; None: the file has times of its own, or they are not kept as they are.
     """
 
     after_s: "array[float]"
     lines: "array[int]"
     cells: dict[str, "array[Any]"]
     notes: tuple[str, ...] = ()
+    origin_unix_s: float | None = None
 
     def __len__(self) -> int:
         return len(self.after_s)
@@ -199,6 +201,7 @@ class _Reader:
         self._after_s, self._lines = array("d"), array("q")
         self._late, self._most_late_s = 0, 0.0
         self._seen = self._elsewhere = 0
+        self._origin_unix_s: float | None = None
 
     def read(self) -> Table:
         reading, path = self._reading, self._path
@@ -211,6 +214,8 @@ class _Reader:
             self._sort()
         if reading.origin == FIRST and self._after_s[0] != 0.0:
             first_s = self._after_s[0]
+            if self._origin_unix_s is not None:
+                self._origin_unix_s += first_s
             self._after_s = array("d", (each - first_s for each in self._after_s))
         elif not reading.ahead and self._after_s[0] < 0.0:
             problem = "expected times from origin on, found an earlier one; begin: leaves such rows out"
@@ -222,7 +227,8 @@ class _Reader:
             self._sort()
         if reading.speedup != 1.0:
             self._after_s = array("d", (each / reading.speedup for each in self._after_s))
-        return Table(self._after_s, self._lines, dict(zip(self._columns, self._arrays, strict=True)), notes)
+        origin_unix_s = self._origin_unix_s if reading.speedup == 1.0 else None
+        return Table(self._after_s, self._lines, dict(zip(self._columns, self._arrays, strict=True)), notes, origin_unix_s)
 
     @property
     def _has_window(self) -> bool:
@@ -294,6 +300,8 @@ class _Reader:
             for push, value in zip(pushes, values, strict=True):
                 push(value)
         self._seen = seen
+        if origin is not None:
+            self._origin_unix_s = self._stamps.unix_s(origin)
 
     def _bad_cell(self, line: int, texts: Sequence[str]) -> TraceError:
         """What is wrong with the first cell that is: looked for again, since nearly all rows are right."""

@@ -39,7 +39,9 @@ def key_of(cell: Cell, traces: dict[str, str]) -> str:
     """Names everything that a cell's outcome depends on: scenario, traces, settings, seed, checks, and the code."""
     source = cell.source
     settings = [[setting.key, setting.text] for setting in source.settings]
-    text = json.dumps([FORMAT, code_version(), source.text, settings, cell.seed, cell.checking, sorted(traces.items())])
+    text = json.dumps(
+        [FORMAT, code_version(), source.text, settings, cell.seed, cell.checking, sorted(traces.items()), cell.for_windows]
+    )
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 

@@ -11,20 +11,37 @@ from executors.checking import Checking
 from executors.simulator.load.sources import Source
 from executors.simulator.record.flat_figures import Numbers, flatten, flatten_any
 from executors.simulator.record.happenings import Failure
+from executors.simulator.record.windows import shares_of_windows
 from executors.simulator.residency.figures import ALL_DEPLOYMENTS
 from executors.simulator.residency.run import ResidencyRun
-from executors.simulator.run import Run
+from executors.simulator.run import Run, RunResult
+from executors.simulator.scenario.objectives import SLO_WINDOW_S, Goal
 from executors.simulator.times import moment
 from executors.workers import Results
 
 
 @attrs.frozen
 class Cell:
-    """One run to be made."""
+    """One run to be made.
+
+    Attributes:
+        goals: Of those for windows, the share of windows in which each held is among the figures.
+        window_s: How wide a window is.
+        is_drawn: Its outcome is to have all that a page draws, too.
+    """
 
     source: Source
     seed: int
     checking: Checking = Checking.END
+    goals: tuple[Goal, ...] = ()
+    window_s: float = SLO_WINDOW_S
+    is_drawn: bool = False
+
+    @property
+    def for_windows(self) -> tuple[str, ...]:
+        """What it says of windows: texts of objectives, and how wide windows are; empty: nothing."""
+        texts = tuple(goal.text for goal in self.goals if goal.in_windows)
+        return (*texts, f"{self.window_s:g} s") if texts else ()
 
 
 @attrs.frozen
@@ -34,10 +51,12 @@ class CellOutcome:
     Attributes:
         figures: Of each deployment, or of each model and all together, by name.
         failure: The promise that was broken, in words; None: all held.
+        result: The run itself, without residency and where it is drawn; else None.
     """
 
     figures: dict[str, Numbers]
     failure: str | None = None
+    result: RunResult | None = None
 
 
 Outcomes: TypeAlias = Results[CellOutcome]
@@ -51,7 +70,10 @@ def run_cell(cell: Cell) -> CellOutcome:
     arrivals = cell.source.arrivals(scenario)
     if not scenario.has_residency:
         result = Run(scenario, arrivals, checking=cell.checking).go()
-        return CellOutcome({figures.name: flatten(figures) for figures in result.deployments}, _told(result.failure, cell))
+        figures = {each.name: flatten(each) for each in result.deployments}
+        for name, numbers in figures.items():
+            numbers |= shares_of_windows(cell.goals, name, result.felt[name], cell.window_s, result.ended_at)
+        return CellOutcome(figures, _told(result.failure, cell), result if cell.is_drawn else None)
     found = ResidencyRun(scenario, arrivals, checking=cell.checking).go()
     figures = {ALL_DEPLOYMENTS: flatten_any(found.all_deployments)}
     figures |= {each.name: flatten_any(each) for each in found.deployments}

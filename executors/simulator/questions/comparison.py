@@ -14,6 +14,8 @@ from executors.simulator.load.sources import Source
 from executors.simulator.questions.cells import Cell, CellOutcome, Workers, names_of
 from executors.simulator.questions.statistics import Estimate, estimate
 from executors.simulator.record.flat_figures import Numbers, is_percentile
+from executors.simulator.run import RunResult
+from executors.simulator.scenario.objectives import SLO_WINDOW_S, Goal
 
 Progress = Callable[[int, int], None]
 """Called with how many runs are done, and of how many."""
@@ -53,6 +55,23 @@ class DeploymentComparison:
 
 
 @attrs.frozen
+class GoalComparison:
+    """An objective, in the runs of both.
+
+    Attributes:
+        first, second: What each run came to, its worst deployment counting: a figure, which may be infinite (never), or the
+            share of windows.
+        first_held, second_held: In how many runs it held.
+    """
+
+    goal: Goal
+    first: tuple[float, ...]
+    second: tuple[float, ...]
+    first_held: int
+    second_held: int
+
+
+@attrs.frozen
 class Comparison:
     """What two scenarios came to.
 
@@ -60,6 +79,8 @@ class Comparison:
         deployments: Those of both, in the order of the first.
         only_first, only_second: Names of the deployments that the other does not have.
         notes: What has to be known of the traces.
+        goals: What both came to in each objective.
+        drawn: The runs with the first seed, first and second, where they are to be drawn; else empty.
     """
 
     seeds: tuple[int, ...]
@@ -67,6 +88,8 @@ class Comparison:
     only_first: tuple[str, ...]
     only_second: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    goals: tuple[GoalComparison, ...] = ()
+    drawn: tuple[RunResult, ...] = ()
 
 
 def compare(
@@ -76,36 +99,80 @@ def compare(
     workers: Workers,
     progress: Progress | None = None,
     checking: Checking = Checking.END,
+    goals: tuple[Goal, ...] = (),
+    window_s: float = SLO_WINDOW_S,
+    *,
+    is_drawn: bool = False,
 ) -> Comparison:
-    """Run two scenarios with each seed, and compare them pair by pair.
+    """Run two scenarios with each seed, and compare them pair by pair; `is_drawn`: keep the first pair itself.
 
     Raises:
         ScenarioError: One of them cannot be used. Nothing has run.
         NothingInCommon: They share no deployment, or only one of them has residency. Nothing has run.
         PromiseBroken: A run ended early.
     """
-    with_residency = [each.name for each in (first, second) if each.scenario(seeds[0]).has_residency]
-    if len(with_residency) == 1:
-        raise NothingInCommon(f"expected residency in both scenarios or in none, found it in {with_residency[0]} only")
+    (found,) = compare_each((first, second), seeds, workers, progress, checking, goals, window_s, is_drawn=is_drawn)
+    return found
+
+
+def compare_each(
+    sources: Sequence[Source],
+    seeds: Sequence[int],
+    workers: Workers,
+    progress: Progress | None = None,
+    checking: Checking = Checking.END,
+    goals: tuple[Goal, ...] = (),
+    window_s: float = SLO_WINDOW_S,
+    *,
+    is_drawn: bool = False,
+) -> tuple[Comparison, ...]:
+    """Compare the first scenario with each of the others; every run is made once, and errors are those of `compare`."""
+    with_residency = [each.name for each in sources if each.scenario(seeds[0]).has_residency]
+    if 0 < len(with_residency) < len(sources):
+        whole = "both scenarios" if len(sources) == 2 else "all scenarios"
+        raise NothingInCommon(f"expected residency in {whole} or in none, found it in {', '.join(with_residency)} only")
     # What is wrong with a trace is told before anything runs.
-    notes = dict.fromkeys(note for source in (first, second) for note in source.check(seeds[0]))
-    names = [names_of(source, seeds[0]) for source in (first, second)]
-    common = [name for name in names[0] if name in names[1]]
-    if not common:
-        raise NothingInCommon(
-            f"expected a deployment that is in both, found {', '.join(names[0])} in {first.name} "
-            f"and {', '.join(names[1])} in {second.name}"
-        )
-    cells = [Cell(source, seed, checking) for seed in seeds for source in (first, second)]
+    notes = tuple(dict.fromkeys(note for source in sources for note in source.check(seeds[0])))
+    names = [names_of(source, seeds[0]) for source in sources]
+    for source, others in zip(sources[1:], names[1:], strict=True):
+        if not set(names[0]) & set(others):
+            raise NothingInCommon(
+                f"expected a deployment that is in both, found {', '.join(names[0])} in {sources[0].name} "
+                f"and {', '.join(others)} in {source.name}"
+            )
+    cells = [
+        Cell(source, seed, checking, goals, window_s, is_drawn and seed == seeds[0]) for seed in seeds for source in sources
+    ]
     outcomes = run_all(cells, workers, progress)
-    firsts, seconds = outcomes[::2], outcomes[1::2]
+    columns = [outcomes[place :: len(sources)] for place in range(len(sources))]
+    return tuple(
+        _pair(tuple(seeds), (names[0], others), (columns[0], column), notes, goals)
+        for others, column in zip(names[1:], columns[1:], strict=True)
+    )
+
+
+def _pair(
+    seeds: tuple[int, ...],
+    names: tuple[Sequence[str], Sequence[str]],
+    outcomes: tuple[Sequence[CellOutcome], Sequence[CellOutcome]],
+    notes: tuple[str, ...],
+    goals: tuple[Goal, ...],
+) -> Comparison:
+    common = [name for name in names[0] if name in names[1]]
     return Comparison(
-        tuple(seeds),
-        tuple(_deployment(name, firsts, seconds) for name in common),
+        seeds,
+        tuple(_deployment(name, *outcomes) for name in common),
         tuple(name for name in names[0] if name not in common),
         tuple(name for name in names[1] if name not in common),
-        tuple(notes),
+        notes,
+        tuple(_goal(goal, *outcomes) for goal in goals),
+        tuple(each[0].result for each in outcomes if each[0].result is not None),
     )
+
+
+def _goal(goal: Goal, firsts: Sequence[CellOutcome], seconds: Sequence[CellOutcome]) -> GoalComparison:
+    held = [sum(goal.is_kept(goal.margin(outcome)) for outcome in outcomes) for outcomes in (firsts, seconds)]
+    return GoalComparison(goal, tuple(map(goal.value, firsts)), tuple(map(goal.value, seconds)), *held)
 
 
 def run_all(cells: Sequence[Cell], workers: Workers, progress: Progress | None = None) -> list[CellOutcome]:

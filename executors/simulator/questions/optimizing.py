@@ -9,13 +9,14 @@ import attrs
 from executors.checking import Checking
 from executors.simulator.load.sources import Source
 from executors.simulator.questions.cellfile import CellFile, Keys
-from executors.simulator.questions.cells import Cell, CellOutcome, Outcomes, Workers, names_of
+from executors.simulator.questions.cells import Cell, CellOutcome, Outcomes, Workers
 from executors.simulator.questions.comparison import PromiseBroken
 from executors.simulator.questions.goal_search import GoalVerdict, Observed, Problem, Round, next_round
-from executors.simulator.questions.goals import COSTS, ENGINE, RATE, Aim, Goal, check_names, judge_all
+from executors.simulator.questions.goals import RATE, Aim, check_readings, judge_all
 from executors.simulator.questions.settings import Setting
 from executors.simulator.questions.statistics import estimate, one_sided, share_bounds
 from executors.simulator.scenario.errors import ScenarioError
+from executors.simulator.scenario.objectives import SLO_WINDOW_S, Goal, ShareOf
 
 Progress = Callable[[int, int], None]
 """Called with how many runs are done, and how many have been asked for so far."""
@@ -45,6 +46,7 @@ class GoalQuestion:
         seed: Of the first run; the others follow.
         runs_max: How many runs a cell may have.
         budget: How many all together.
+        window_s: How wide a window is, for objectives that have to hold in a share of them.
     """
 
     source: Source
@@ -56,6 +58,7 @@ class GoalQuestion:
     runs_max: int
     budget: int
     checking: Checking = Checking.END
+    window_s: float = SLO_WINDOW_S
 
     @property
     def cells(self) -> int:
@@ -135,17 +138,15 @@ class GoalQuestion:
         for variation in self.variations:  # each value once, and not each combination, of which there may be many
             for setting in variation:
                 attrs.evolve(self.source, settings=(*self.source.settings, setting)).check()
-        scenario = self.source_of(0).scenario()
-        names = [each.spec.name for each in scenario.deployments]
-        engined = [each.spec.name for each in scenario.deployments if each.engine is not None]
-        having = {ENGINE: engined, COSTS: names if scenario.gpu_prices_per_hour else []}
-        named = {"--slo": [goal.reading for goal in self.goals]}
-        named["--minimize"] = [self.aim.reading] if self.aim.reading is not None else []
-        for option, readings in named.items():
-            for reading in readings:
-                check_names({option: reading}, names_of(self.source_of(0), self.seed), having)
+        check_readings(self.source_of(0).scenario(), [goal.reading for goal in self.goals])
+        if self.aim.reading is not None:
+            check_readings(
+                self.source_of(0).scenario(), [self.aim.reading], "--minimize" if self.aim.sign > 0 else "--maximize"
+            )
         for goal in self.goals:
-            if goal.share is not None and share_bounds(self.runs_max, self.runs_max, self.error)[0] < goal.share:
+            if goal.share is None or goal.share_of is ShareOf.WINDOWS:
+                continue
+            if share_bounds(self.runs_max, self.runs_max, self.error)[0] < goal.share:
                 needed = math.ceil(math.log(self.error) / math.log(goal.share))
                 raise ScenarioError(
                     f"--slo: expected --runs-max {needed} or more, as fewer runs cannot show {goal.share:.4g} of all, "
@@ -288,7 +289,8 @@ class _Making:
     def round(self, found: Round) -> list[CellOutcome]:
         """The outcomes of what a round wants, in its order."""
         question = self.question
-        cells = [Cell(question.source_of(cell), question.seed + run, question.checking) for cell, run in found.wanted]
+        more = (question.checking, question.goals, question.window_s)
+        cells = [Cell(question.source_of(cell), question.seed + run, *more) for cell, run in found.wanted]
         keys = [self.keys.of(cell) for cell in cells]
         begun = len(self.pieces)
         key_at = {}
@@ -367,4 +369,6 @@ def _measured(goal: Goal, margins: Sequence[float], error: float) -> Measured:
     if len(margins) < 2:
         return Measured(value=value, low=None, high=None, kept=kept)
     low, high = sorted(map(goal.value_of, one_sided(margins, error)))
+    if goal.in_windows:
+        high = min(1.0, high)
     return Measured(value=value, low=max(0.0, low), high=high, kept=kept)  # no figure is ever below 0

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from executors.simulator.questions.goal_search import GoalVerdict
-from executors.simulator.questions.goals import KNOWN, RATE, Goal
+from executors.simulator.questions.goals import KNOWN, RATE, condition, shown, told
 from executors.simulator.questions.optimizing import ERROR, GoalQuestion, Measured, Optimum, Tried
 from executors.simulator.questions.settings import Setting
 from executors.simulator.record.flat_figures import number
+from executors.simulator.scenario.objectives import Goal, ShareOf
 
 CONFIDENCE = f"{100 * (1 - ERROR):.0f} %"
 VERDICTS = {GoalVerdict.MET: "met", GoalVerdict.MISSED: "missed", GoalVerdict.OPEN: "~"}
@@ -52,10 +53,10 @@ def listed(words: Sequence[str]) -> str:
 
 def interval(goal: Goal, measured: Measured) -> str:
     """The figure and where the true mean is; or only the figure, where there are too few runs."""
-    value = goal.shown(measured.value)
+    value = shown(goal, measured.value)
     if measured.low is None or measured.high is None or measured.low == measured.high:
         return value
-    return f"{value} ({goal.shown(measured.low).partition(' ')[0]} to {goal.shown(measured.high).partition(' ')[0]})"
+    return f"{value} ({shown(goal, measured.low).partition(' ')[0]} to {shown(goal, measured.high).partition(' ')[0]})"
 
 
 def simulate_command(question: GoalQuestion, tried: Tried) -> str:
@@ -75,6 +76,7 @@ def as_json(found: Optimum, gpu_price: float | None, rerun: str) -> dict[str, An
         "answer": None if found.best is None else {**_as_json(question, found.best), "bought": _static(question, found.best)},
         "aim": {"name": question.aim.name, "unit": question.aim.unit, "direction": "min" if question.aim.sign > 0 else "max"},
         "slo": [goal.text for goal in question.goals],
+        "slo_window_s": question.window_s if any(goal.in_windows for goal in question.goals) else None,
         "confidence": 1 - ERROR,
         "bisected": None if question.axis is None else question.variations[question.axis][0].key,
         "not_monotone": found.not_monotone,
@@ -117,11 +119,13 @@ def plural(count: int, what: str) -> str:
 
 
 def _told(goal: Goal, measured: Measured, runs: int) -> str:
-    if goal.share is not None:
-        return f"{goal.reading} {goal.sign} {goal.shown(goal.limit)} in {measured.kept} of {plural(runs, 'run')}"
-    text = f"{goal.reading} {goal.shown(measured.value)}"
-    bound, words = (measured.high, "at most") if goal.sign.startswith("<") else (measured.low, "at least")
-    return text if bound in (None, measured.value) else f"{text} ({words} {goal.shown(bound)} with {CONFIDENCE} confidence)"
+    if goal.share_of is ShareOf.RUNS:
+        return f"{condition(goal)} in {measured.kept} of {plural(runs, 'run')}"
+    text, (better, _) = told(goal, measured.value), goal.compared
+    bound, words = (measured.high, "at most") if better > 0 else (measured.low, "at least")
+    if bound is None or bound == measured.value:
+        return text
+    return f"{text} ({words} {shown(goal, bound)} with {CONFIDENCE} confidence)"
 
 
 def _static(question: GoalQuestion, tried: Tried) -> dict[str, float]:
@@ -143,10 +147,8 @@ def _neighbour(question: GoalQuestion, below: Tried) -> str:
     assert question.axis is not None, "who has neighbours is on an axis"
     what = "misses them" if below.verdict is GoalVerdict.MISSED else "is not shown to meet them"
     rather = "more" if question.aim.name == RATE else "less"
-    told = listed(
-        [f"{goal.reading} {goal.shown(each.value)}" for goal, each in zip(question.goals, below.measured, strict=True)]
-    )
-    return f"One step {rather}, {below.settings[question.axis]}, {what}: {told}."
+    values = listed([told(goal, each.value) for goal, each in zip(question.goals, below.measured, strict=True)])
+    return f"One step {rather}, {below.settings[question.axis]}, {what}: {values}."
 
 
 def _nearest(found: Optimum) -> str:
@@ -155,5 +157,5 @@ def _nearest(found: Optimum) -> str:
     near = max(
         found.tried, key=lambda each: (each.verdict is not GoalVerdict.MISSED, sum(m.kept for m in each.measured) / each.runs)
     )
-    told = listed([f"{goal.text}: {interval(goal, m)}" for goal, m in zip(found.question.goals, near.measured, strict=True)])
-    return f"Nearest is {words_of(near.settings)}: {told}."
+    values = [f"{goal.text}: {interval(goal, m)}" for goal, m in zip(found.question.goals, near.measured, strict=True)]
+    return f"Nearest is {words_of(near.settings)}: {listed(values)}."

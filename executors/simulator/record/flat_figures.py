@@ -7,6 +7,7 @@ import attrs
 from executors.simulator.record.figures import DeploymentFigures
 from executors.simulator.record.percentiles import SHARES, Percentiles
 from executors.simulator.record.timeline import Gap
+from executors.simulator.scenario.objectives import WINDOWS
 
 Numbers: TypeAlias = dict[str, float | None]
 """Figures by key path, such as `requests.wait_s.p95`; None where a run has none, as too few requests were done."""
@@ -124,6 +125,8 @@ PERCENTILES_OF = {"misses": " of answered", "engine": " of done"}
 
 def label(key: str) -> str:
     """A figure's name for people: `wait p95 of all`."""
+    if key.startswith(WINDOWS):
+        return f"share of windows that held {key.removeprefix(WINDOWS)}"
     plain = key.removeprefix("requests.").removeprefix("misses.").removeprefix("engine.")
     of = PERCENTILES_OF.get(key.partition(".")[0], " of all") if is_percentile(key) else ""
     return LABELS.get(key) or plain.replace("_s.", " ").replace(".", " ").replace("_", " ") + of
@@ -138,6 +141,8 @@ def unit(key: str) -> str:
     """What it is counted in; empty: in pieces."""
     if key.startswith("cost."):
         return "USD"
+    if key.startswith(WINDOWS):
+        return ""
     if key.endswith("_hours"):
         return "h"
     if key.endswith("_gb"):

@@ -7,6 +7,9 @@ import attrs
 from executors.checking import Checking
 from rankcore.values import NodeId
 
+NOBODY_THERE = "but there is none"
+"""How a line ends of a fault that hit nothing."""
+
 
 @attrs.frozen
 class Happening:

@@ -1,4 +1,7 @@
-"""The page of a backtest: the figures of each policy in a table, and below it how many replicas ran and what waited."""
+"""The page of a backtest: the figures of each policy in a table, and below it how many replicas ran and what waited.
+
+Two to four policies have a line each in common charts; one, or more than that, have charts of their own, to one scale.
+"""
 
 from collections.abc import Sequence
 from html import escape
@@ -10,6 +13,7 @@ from executors.simulator.record.percentiles import Percentiles, shown
 from executors.simulator.report.data import BUCKETS_MAX, Json, milliseconds, row_cells, series_columns
 from executors.simulator.report.happened import rows_of
 from executors.simulator.report.parts import LIST, OVERLAYS, header, panel, timeline, whole_page
+from executors.simulator.report.together import RUNS_MAX, NamedRun, Telling, render_together
 from executors.simulator.report.words import duration, share
 
 HEADERS = ("policy", "SLO misses", "replica-hours", "scale events", "rank moves", "wait p50 of all", "wait p99 of all")
@@ -51,9 +55,19 @@ def render_backtest(title: str, slo_wait_s: float, found: Sequence[Backtest], re
     about = (
         "The requests are the same for each policy. A request misses its objective when it waits longer than "
         f"{slo_wait_s:g} s for a replica, or is not done. "
-        "Percentiles are of all requests: one that was turned away, lost or not done in time waits for ever. "
-        "All pictures have one scale."
+        "Percentiles are of all requests: one that was turned away, lost or not done in time waits for ever."
     )
+    if 2 <= len(found) <= RUNS_MAX:
+        telling = Telling(
+            title=title,
+            facts=facts,
+            figures=_figures(found),
+            about=f"{about} In the chart of waits a red line is the objective.",
+            limits={"wait": slo_wait_s},
+            rerun=rerun,
+            command="autoscale-backtest",
+        )
+        return render_together([NamedRun(each.policy, each.result) for each in found], telling)
     body = "\n".join(
         (
             '<main id="report" class="backtest">',
@@ -61,7 +75,7 @@ def render_backtest(title: str, slo_wait_s: float, found: Sequence[Backtest], re
             _figures(found),
             timeline(_LEGEND, _panels(found)),
             LIST,
-            f"<footer><p>{about}</p></footer>",
+            f"<footer><p>{about} All pictures have one scale.</p></footer>",
             "</main>",
             OVERLAYS,
         )

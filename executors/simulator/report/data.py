@@ -38,11 +38,11 @@ class Lasting(Protocol):
         """Virtual seconds."""
 
 
-def page_data(result: RunResult) -> Json:
-    """All that the script knows."""
+def page_data(result: RunResult, runs: int = 1) -> Json:
+    """All that the script knows of a run, one of so many on its page, which share the room."""
     rows, rows_left_out = rows_of(result)
     nodes = {node_id: index for index, node_id in enumerate(result.nodes)}
-    outages, outages_left_out = longest_of(result.outages, OUTAGES_MAX)
+    outages, outages_left_out = longest_of(result.outages, OUTAGES_MAX // runs)
     names = [figures.name for figures in result.deployments]
     return {
         "version": 1,
@@ -54,14 +54,13 @@ def page_data(result: RunResult) -> Json:
             [nodes.get(each.subject, -1), OUTAGE_KINDS.index(each.kind), milliseconds(each.since), milliseconds(each.until)]
             for each in outages
         ],
-        "deployments": [_deployment(result, name, nodes) for name in names],
+        "deployments": [_deployment(result, name, nodes, max(1, len(names)) * runs) for name in names],
         "rows": [row_cells(row, names) for row in rows],
         "left_out": {"rows": rows_left_out, "outages": outages_left_out},
     }
 
 
-def _deployment(result: RunResult, name: str, nodes: dict[str, int]) -> Json:
-    share = max(1, len(result.deployments))
+def _deployment(result: RunResult, name: str, nodes: dict[str, int], share: int) -> Json:
     holds, holds_left_out = longest_of(result.holds[name], HOLDS_MAX // share)
     gaps, gaps_left_out = longest_of(result.gaps[name], GAPS_MAX // share)
     sizes = result.world_sizes[name]

@@ -7,11 +7,12 @@ from html import escape
 import attrs
 
 from executors.simulator.questions.goal_search import GoalVerdict
-from executors.simulator.questions.goals import SHARE, Goal
+from executors.simulator.questions.goals import condition
 from executors.simulator.questions.optimizing import Optimum, Tried
 from executors.simulator.questions.optimum_words import VERDICTS, interval, listed, simulate_command, words_of
 from executors.simulator.report.assets import asset, document
 from executors.simulator.report.chart import even_ticks, short
+from executors.simulator.scenario.objectives import SHARE, Goal
 
 WIDTH, HEIGHT = 480, 300
 LEFT, RIGHT, TOP, BOTTOM = 56, 16, 16, 46
@@ -70,7 +71,8 @@ def render_front(title: str, found: Optimum, sentence: str, rerun: str) -> str:
 
 
 def _figure(found: Optimum, place: int, goal: Goal) -> str:
-    aim, scale = found.question.aim, 100.0 if goal.reading.before == SHARE else 1.0
+    is_share = goal.in_windows or goal.reading.before == SHARE
+    aim, scale = found.question.aim, 100.0 if is_share else 1.0
     marks = [
         Mark(
             aim.sign * each.cost,
@@ -82,10 +84,11 @@ def _figure(found: Optimum, place: int, goal: Goal) -> str:
         )
         for each in found.tried
     ]
-    unit = "%" if goal.reading.before == SHARE else goal.reading.figure.unit
-    name = escape(f"{goal.reading} [{unit}]" if unit else str(goal.reading))
+    unit = "%" if is_share else goal.reading.figure.unit
+    what = f"windows with {condition(goal)}" if goal.in_windows else str(goal.reading)
+    name = escape(f"{what} [{unit}]" if unit else what)
     across = f"{aim.name} [{aim.unit}]" if aim.unit else aim.name
-    chart = _chart(marks, scale * goal.limit, goal.sign.startswith("<"), aim.sign, across, goal.text)
+    chart = _chart(marks, scale * goal.bar, goal.compared[0] > 0, aim.sign, across, goal.text)
     never = sum(not math.isfinite(mark.figure) for mark in marks)
     below = f'<p class="soft">{never} more never had one.</p>' if never else ""
     return (

@@ -21,14 +21,21 @@ def whole_page(title: str, body: str, scripts: Iterable[str], data: Any, styles:
     return document(f"{title} - rankcore", styles=styles, body=body, script=script, data=data)
 
 
-def header(title: str, verdict: Verdict | None, facts: Sequence[tuple[str, str]], rerun: str, command: str = "simulate") -> str:
-    """What the run was and came to, and the command that makes it again; of several runs there is no verdict."""
+def header(
+    title: str,
+    verdict: Verdict | None,
+    facts: Sequence[tuple[str, str]],
+    rerun: str,
+    command: str = "simulate",
+    runs: str = "",
+) -> str:
+    """What the run was and came to, and the command that makes it again; of several there may be no verdict, but `runs`."""
     listed = "".join(f"<div><dt>{name}</dt><dd>{escape(value)}</dd></div>" for name, value in facts)
     return (
         '<header><div class="bar"><p class="eyebrow">rankcore ' + command + "</p>"
         '<button type="button" id="theme" title="light or dark">light / dark</button></div>'
         f"<h1>{escape(title)}</h1>{'' if verdict is None else _verdict(verdict)}"
-        f'<dl class="facts">{listed}</dl>'
+        f'{runs}<dl class="facts">{listed}</dl>'
         f'<div class="again"><code>{escape(rerun)}</code><button type="button" class="copy">copy</button></div></header>'
     )
 
@@ -46,10 +53,11 @@ def _verdict(verdict: Verdict) -> str:
     return f'<p class="verdict {verdict.grade}"><span aria-hidden="true">{sign}</span><b>{escape(verdict.text)}</b></p>'
 
 
+EVENTFUL = '<input type="checkbox" id="eventful"> only lanes where something happened'
 _TOOLS = """<div class="tools"><div class="group"><button type="button" id="zoom-in" title="zoom in (+)">zoom in</button>
 <button type="button" id="zoom-out" title="zoom out (-)">out</button>
 <button type="button" id="zoom-reset" title="the whole run (0)">whole run</button><output id="range"></output></div>
-<div class="group"><label><input type="checkbox" id="eventful"> only lanes where something happened</label>
+<div class="group"><label>$lanes</label>
 <button type="button" id="taller" title="taller lanes">taller</button>
 <button type="button" id="shorter" title="flatter lanes">flatter</button></div></div>
 <details class="how"><summary>how to look around</summary><p>Drag over a stretch of time to zoom into it, double-click for the
@@ -58,10 +66,10 @@ arrows walk from change to change and from lane to lane, <kbd>+</kbd> <kbd>-</kb
 <kbd>PgUp</kbd> <kbd>PgDn</kbd> move along, <kbd>Esc</kbd> lets go.</p></details>"""
 
 
-def timeline(legend: str, panels: Iterable[str]) -> str:
-    """The picture: tools, what the colours mean, and panels one below the other."""
+def timeline(legend: str, panels: Iterable[str], lanes: str = EVENTFUL) -> str:
+    """The picture: tools, what the colours mean, and panels one below the other; `lanes`: which can be shown alone."""
     return (
-        f'<section id="timeline" class="card" aria-label="timeline">{_TOOLS}{legend}'
+        f'<section id="timeline" class="card" aria-label="timeline">{_TOOLS.replace("$lanes", lanes)}{legend}'
         '<div id="panels" tabindex="0" role="application" aria-label="timeline: arrows walk along and between lanes, plus and '
         f'minus zoom, 0 shows the whole run">{"".join(panels)}'
         '<div id="brush" hidden></div><div id="mark" hidden></div><div id="crosshair" hidden><span></span></div></div>'
@@ -69,9 +77,10 @@ def timeline(legend: str, panels: Iterable[str]) -> str:
     )
 
 
-def panel(name: str, title: str, about: str, deployment: int | None = None) -> str:
+def panel(name: str, title: str, about: str, deployment: int | None = None, run: int | None = None) -> str:
     """A heading, and a canvas that the script draws on."""
-    which = "" if deployment is None else f' data-deployment="{deployment}"'
+    places = (("deployment", deployment), ("run", run))
+    which = "".join(f' data-{key}="{place}"' for key, place in places if place is not None)
     head = f"<h3>{escape(title)} <small>{escape(about)}</small></h3>" if title else ""
     label = escape(title or {"overview": "the whole run in small", "axis": "time"}[name])
     return f'<div class="panel {name}">{head}<canvas data-panel="{name}"{which} role="img" aria-label="{label}"></canvas></div>'

@@ -70,7 +70,7 @@ class ReplicaSlow:
     That holds from its next iteration on; whoever comes in its place is as fast as ever. Two at once are multiplied.
 
     Attributes:
-        factor: How many times as long.
+        factor: How many times as long: more than once, as nothing makes a replica faster.
         for_s: For how long; None: until it ends.
     """
 
@@ -79,7 +79,7 @@ class ReplicaSlow:
     deployment: str = attrs.field(validator=name)
     rank: int | None = attrs.field(default=None, validator=optional(integer(0, COUNT_MAX)))
     replica_id: str | None = attrs.field(default=None, validator=optional(name))
-    factor: float = attrs.field(validator=number(above=0.0, most=SLOWER_MAX))
+    factor: float = attrs.field(validator=number(above=1.0, most=SLOWER_MAX))
     for_s: float | None = attrs.field(default=None, validator=optional(number(above=0.0)))
 
     def __attrs_post_init__(self) -> None:

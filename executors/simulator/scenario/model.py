@@ -27,6 +27,15 @@ from executors.simulator.scenario.faults import (
 from executors.simulator.scenario.gpu_nodes import NodeList, NodeShape
 from executors.simulator.scenario.hardware import MEMORY_GB_MAX, NODES_MAX, NetworkModel, NodeGroup
 from executors.simulator.scenario.moments import Moment
+from executors.simulator.scenario.objectives import (
+    COSTS,
+    ENGINE,
+    SLO_WINDOW_S,
+    WINDOW_LEAST_S,
+    Reading,
+    check_reading,
+    parse_goal,
+)
 from executors.simulator.scenario.placements import PlacementGroup, check_fits, check_groups
 from executors.simulator.scenario.prices import NODES, REPLICAS, check_prices
 from executors.simulator.scenario.requests import Requests, TraceRequests, check_engine
@@ -209,7 +218,9 @@ class Scenario:
         engines: What serves requests that share its iterations.
         gpu_prices_per_hour: USD for one GPU and hour, by `gpu_type` of the nodes: {H100: 2.5}. Left out: no costs.
         billing: Which hours: those of `replicas`, from placed to ended, or of `nodes`, all of them, as long as they are up.
-        slo: Objectives, as `--slo` of `rankcore optimize` has them, which looks for what meets these where it is given none.
+        slo: Objectives, as `--slo` has them: `simulate` and `compare` say whether they hold, `optimize` looks for what meets
+            them, each where it is given none.
+        slo_window_s: How wide a window is in which an objective such as `p99 latency_s < 2 @ 99%` holds or does not.
         weight_sizes: Where sizes of weights stand that deployments do not say themselves.
         every_deployment: What holds for every deployment that says nothing else: any of its keys.
         deployments: What runs on them.
@@ -237,6 +248,7 @@ class Scenario:
     engines: tuple[ScenarioEngine, ...] = ()
     gpu_prices_per_hour: Mapping[str, Any] = attrs.Factory(dict)
     slo: tuple[str, ...] = ()
+    slo_window_s: float = attrs.field(default=SLO_WINDOW_S, validator=number(least=WINDOW_LEAST_S))
     billing: str = attrs.field(default=REPLICAS, validator=choice(REPLICAS, NODES))
     weight_sizes: WeightSizes | None = None
     every_deployment: Mapping[str, Any] = attrs.Factory(dict)
@@ -256,12 +268,12 @@ class Scenario:
         if self.needs_files:
             return  # all is checked once they are read
         self._check_nodes()
-        self._check_slo()
-        check_prices(self.gpu_prices_per_hour, self.nodes)
+        check_prices(self.gpu_prices_per_hour, self.nodes, self.billing)
         check_groups(self.placement_groups, self.nodes)
         self._check_deployments()
         self._check_residency()
         self._check_engines()
+        self._check_slo()
         self._check_faults()
         self._check_fault_rates()
         self._check_fault_trace()
@@ -387,9 +399,17 @@ class Scenario:
             raise FieldProblem(("nodes",), twice, "node names of which none stands for two nodes")
 
     def _check_slo(self) -> None:
-        for index, goal in enumerate(self.slo):
-            if not isinstance(goal, str):
-                raise FieldProblem(("slo", index), goal, "a text such as 'p99 latency_s < 2'")
+        for index, text in enumerate(self.slo):
+            try:
+                self.check_reading(parse_goal(text).reading)
+            except FieldProblem as problem:
+                raise problem.within(("slo", index)) from None
+
+    def check_reading(self, reading: Reading) -> None:
+        """Raise `FieldProblem` for a figure that no deployment has, or not the one that it names."""
+        names = [each.spec.name for each in self.deployments]
+        engined = [each.spec.name for each in self.deployments if each.engine is not None]
+        check_reading(reading, names, {ENGINE: engined, COSTS: names if self.gpu_prices_per_hour else []})
 
     def _check_deployments(self) -> None:
         if not self.deployments:
@@ -462,7 +482,7 @@ class Scenario:
         if self.node_list is None and self.nodes and not any(group.gpus and group.gpu_gb for group in self.nodes):
             allowed = "the memory of a GPU in GB, of one group of nodes at least: deployments have residency"
             raise FieldProblem(("nodes", 0, "gpu_gb"), self.nodes[0].gpu_gb, allowed)
-        for key in ("placement_groups", "fault_rates", "gpu_prices_per_hour"):
+        for key in ("placement_groups", "fault_rates", "gpu_prices_per_hour", "slo"):
             if getattr(self, key):
                 found = "a mapping" if key == "gpu_prices_per_hour" else "a list"
                 raise FieldProblem((key,), found, "nothing, as deployments have residency")

@@ -10,11 +10,13 @@ REPLICAS, NODES = "replicas", "nodes"
 _price = number(least=0.0, most=1e6)
 
 
-def check_prices(prices: Mapping[str, Any], groups: Sequence[NodeGroup]) -> None:
-    """Raise `FieldProblem` for what are no prices, or for a node that has none."""
+def check_prices(prices: Mapping[str, Any], groups: Sequence[NodeGroup], billing: str) -> None:
+    """Raise `FieldProblem` for what are no prices, or for a node that has none, or for a way to bill nothing."""
     keys = ("gpu_prices_per_hour",)
     if not isinstance(prices, Mapping):
         raise FieldProblem(keys, prices, "a mapping of types of GPUs to USD")
+    if billing == NODES and not prices:
+        raise FieldProblem(("billing",), billing, "gpu_prices_per_hour beside it, as nothing is billed without prices")
     for gpu_type, price in prices.items():
         if not name.accepts(gpu_type):
             raise FieldProblem((*keys, str(gpu_type)), gpu_type, name.allowed_instead_of(gpu_type))

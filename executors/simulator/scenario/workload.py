@@ -83,6 +83,7 @@ def _of_trace(requests: TraceRequests, deployment: str, folder: Path, streams: S
         sessions=table.cells.get("session"),
         timeouts_s=table.cells.get("timeout"),
         notes=(*table.notes, *ignored_in(path, requests)),
+        unix_s_at_0=None if table.origin_unix_s is None else table.origin_unix_s - requests.begin_s,
     )
 
 

@@ -9,7 +9,7 @@ const backtestMeasures = [
 
 function backtestPanels(stage) {
   const running = stage.model.deployments.map(({ name, index, sizes, series }) => new SeriesPanel(stage, canvasOf("running", index), {
-    title: `${name}: replicas running`, steps: sizes,
+    title: `${name}: replicas running`, steps: worldSize(sizes),
     lines: [{ name: "running", series: series.running, colour: (ink) => ink.replica[3] }],
   }));
   const waiting = stage.model.deployments.map(({ name, index, series }) => new SeriesPanel(stage, canvasOf("waiting", index), {
@@ -20,7 +20,7 @@ function backtestPanels(stage) {
   return running.flatMap((panel, index) => [panel, waiting[index]]);
 }
 
-const timeline = new Timeline(readModel(), backtestMeasures, backtestPanels);
+const timeline = new Timeline(readModel(runData()), backtestMeasures, backtestPanels);
 openPage(timeline);
 window.rankcoreReport = Object.freeze({
   end: timeline.model.end,

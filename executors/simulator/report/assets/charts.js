@@ -1,54 +1,63 @@
 // What was measured along the run, on the same axis as the lanes.
 
 const BUCKET_PIXELS = 4;
+const LIMIT_REACH = 3;  // a limit that is more times as high as all values would flatten them, and is not drawn
+
+// Buckets that are on the screen; neighbours together where they are too narrow there to be told apart, or than `least`
+// seconds: still exact, and calmer to look at.
+function bucketsInView(stage, series, least = 0) {
+  const { view } = stage, width = widthOf(series);
+  const from = Math.max(0, firstReaching(series, view.since, width) - 1), found = [];
+  for (let i = from; i < series.length && series[i].since <= view.until; i++) found.push(series[i]);
+  const wanted = Math.max(least, (view.span / stage.plot) * BUCKET_PIXELS);
+  const by = 2 ** Math.max(0, Math.ceil(Math.log2(wanted / width) - 1e-9));
+  return by === 1 ? found : coarser(found, width * by);
+}
+
+function widthOf(series) { return series.length ? series[0].until - series[0].since : 0; }
+
+function coarser(buckets, width) {
+  const found = [];
+  for (const bucket of buckets) {
+    const since = Math.floor(bucket.since / width + 1e-6) * width, last = found[found.length - 1];
+    if (last?.since !== since) {
+      found.push({ ...bucket, since, until: since + width });
+      continue;
+    }
+    last.low = Math.min(last.low, bucket.low);
+    last.high = Math.max(last.high, bucket.high);
+    last.mean = (last.mean * last.count + bucket.mean * bucket.count) / (last.count + bucket.count);
+    last.count += bucket.count;
+  }
+  return found;
+}
+
+// The step line of a deployment's world size.
+function worldSize(sizes) {
+  return [{ name: "world size", sizes, colour: (ink) => ink.of.ink, dash: [5, 3] }];
+}
 
 class SeriesPanel {
-  // lines: [{ name, series, colour(ink), dash, band }]; steps: the world size, where it belongs to what is shown.
-  constructor(stage, canvas, { title, lines, unit = "", steps = null }) {
-    Object.assign(this, { stage, canvas, title, lines, unit, steps });
+  // lines: [{ name, series, colour(ink), dash }]; steps: [{ name, sizes, colour(ink), dash }], what holds until the next
+  // step; what is there up to another time than the stage's end has that as `end`. objective: what one allows.
+  constructor(stage, canvas, { title, lines, unit = "", steps = [], objective = null }) {
+    Object.assign(this, { stage, canvas, title, lines, unit, steps, objective });
     this.peers = [this];  // panels that are drawn to one scale
     this.height = 112;
     this.top = 8;
     this.bottom = 10;
   }
 
-  visible(series) {
-    const { view } = this.stage;
-    const from = Math.max(0, firstReaching(series, view.since, series.length ? series[0].until - series[0].since : 0) - 1);
-    const found = [];
-    for (let i = from; i < series.length && series[i].since <= view.until; i++) found.push(series[i]);
-    return this.joined(found);
-  }
-
-  // Neighbours together where they are too narrow on the screen to be told apart: still exact, and calmer to look at.
-  joined(buckets) {
-    if (!buckets.length) return buckets;
-    const width = buckets[0].until - buckets[0].since;
-    const wanted = (this.stage.view.span / this.stage.plot) * BUCKET_PIXELS;
-    const by = 2 ** Math.max(0, Math.ceil(Math.log2(wanted / width)));
-    if (by === 1) return buckets;
-    const found = [];
-    for (const bucket of buckets) {
-      const since = Math.floor(bucket.since / (width * by) + 1e-6) * width * by, last = found[found.length - 1];
-      if (last?.since !== since) {
-        found.push({ ...bucket, since, until: since + width * by });
-        continue;
-      }
-      last.low = Math.min(last.low, bucket.low);
-      last.high = Math.max(last.high, bucket.high);
-      last.mean = (last.mean * last.count + bucket.mean * bucket.count) / (last.count + bucket.count);
-      last.count += bucket.count;
-    }
-    return found;
-  }
+  visible(series) { return bucketsInView(this.stage, series); }
 
   // The highest value on the screen, rounded up so that lines of the scale are at round numbers.
   scale() {
     let high = 0;
     for (const panel of this.peers) {
       for (const line of panel.lines) for (const bucket of panel.visible(line.series)) high = Math.max(high, bucket.high);
-      for (const step of panel.steps ?? []) high = Math.max(high, step.size);
+      for (const { sizes } of panel.steps) for (const step of sizes) high = Math.max(high, step.size);
     }
+    if (this.objective !== null && this.objective < LIMIT_REACH * high) high = Math.max(high, this.objective);
     if (high <= 0) return { top: 1, step: 1 };
     const rough = high / 3, unit = 10 ** Math.floor(Math.log10(rough));
     const step = [1, 2, 5, 10].map((factor) => factor * unit).find((each) => each >= rough * 0.999);
@@ -79,23 +88,36 @@ class SeriesPanel {
     context.rect(stage.gutter, 0, stage.plot, this.height);
     context.clip();
     stage.backdrop(context, this.top, this.height - this.bottom);
-    if (this.steps) this.stepLine(context, top);
+    for (const steps of this.steps) this.stepLine(context, steps, top);
     for (const line of this.lines) this.line(context, line, top);
+    if (this.objective !== null && this.objective <= top) this.objectiveLine(context, top);
     stage.pinLines(context, this.top, this.height - this.bottom);
     context.restore();
   }
 
-  stepLine(context, top) {
-    const { stage, steps } = this;
-    context.strokeStyle = stage.ink.of.ink;
+  objectiveLine(context, top) {
+    const { stage } = this, y = this.y(this.objective, top);
+    context.strokeStyle = stage.ink.of.bad;
     context.lineWidth = 1.25;
-    context.setLineDash([5, 3]);
+    context.setLineDash([2, 2]);
     context.beginPath();
-    steps.forEach((step, index) => {
+    context.moveTo(stage.gutter, y);
+    context.lineTo(stage.right, y);
+    context.stroke();
+    context.setLineDash([]);
+  }
+
+  stepLine(context, { sizes, colour, dash, end = this.stage.model.end }, top) {
+    const { stage } = this;
+    context.strokeStyle = colour(stage.ink);
+    context.lineWidth = 1.25;
+    context.setLineDash(dash);
+    context.beginPath();
+    sizes.forEach((step, index) => {
       const y = this.y(step.size, top);
       if (index) context.lineTo(stage.x(step.since), y);
       else context.moveTo(stage.x(step.since), y);
-      context.lineTo(stage.x(steps[index + 1]?.since ?? stage.model.end), y);
+      context.lineTo(stage.x(sizes[index + 1]?.since ?? end), y);
     });
     context.stroke();
     context.setLineDash([]);
@@ -104,7 +126,7 @@ class SeriesPanel {
   line(context, line, top) {
     const { stage } = this, colour = line.colour(stage.ink);
     const buckets = this.visible(line.series);
-    const slack = buckets.length ? (buckets[0].until - buckets[0].since) * 1.5 : 0;
+    const slack = widthOf(buckets) * 1.5, end = line.end ?? stage.model.end;
     const runs = [];
     buckets.forEach((bucket, i) => {
       if (i === 0 || (bucket.since - buckets[i - 1].until > slack)) runs.push([]);
@@ -112,7 +134,7 @@ class SeriesPanel {
     });
     context.fillStyle = context.strokeStyle = colour;
     for (const run of runs) {
-      const middle = (bucket) => stage.x((bucket.since + Math.min(bucket.until, stage.model.end)) / 2);
+      const middle = (bucket) => stage.x((bucket.since + Math.min(bucket.until, end)) / 2);
       faded(context, 0.2, () => {
         context.beginPath();
         run.forEach((bucket) => context.lineTo(middle(bucket), this.y(bucket.high, top)));
@@ -137,8 +159,9 @@ class SeriesPanel {
       const bucket = this.visible(line.series).find((each) => each.since <= time && each.until > time);
       if (bucket) lines.push([line.name, this.value(bucket)]);
     }
-    if (this.steps) lines.push(["world size", String(sizeAt({ sizes: this.steps }, time))]);
-    const first = this.visible(this.lines[0].series)[0], width = first ? first.until - first.since : 0;
+    for (const steps of this.steps) lines.push([steps.name, String(sizeAt(steps, time))]);
+    if (this.objective !== null) lines.push(["objective", `${amount(this.objective)}${this.unit && ` ${this.unit}`}`]);
+    const width = Math.max(...this.lines.map((line) => widthOf(this.visible(line.series))));
     const note = lines.length ? [["", `means, with smallest and largest in ${duration(width)}`]] : [["", "nothing ended then"]];
     return { title: this.title, subtitle: "", lines: lines.concat(note), attributes: { chart: this.title } };
   }

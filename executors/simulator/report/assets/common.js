@@ -10,6 +10,8 @@ const GROUPS = {
 };
 const COLOURS = 6;
 
+function runData() { return JSON.parse(document.getElementById("run-data").textContent); }
+
 function readRow([at, until, group, deployment, what, whom, ranks, text, rule], index, deployments) {
   return {
     index, at: at / 1000, until: until === null ? null : until / 1000, group, deployment,

@@ -5,7 +5,7 @@ function panelsOf(stage, deployment) {
   const canvas = (name) => canvasOf(name, index);
   const panels = [new RankPanel(stage, deployment, canvas("ranks"))];
   panels.push(new SeriesPanel(stage, canvas("running"), {
-    title: "replicas running", steps: sizes,
+    title: "replicas running", steps: worldSize(sizes),
     lines: [{ name: "running", series: series.running, colour: (ink) => ink.replica[3] }],
   }));
   if (!canvas("waiting")) return panels;
@@ -59,13 +59,17 @@ function publish(timeline) {
     place: (rank, time, deployment = 0) => at(ranks[deployment], model.deployments[deployment].lanes[rank], time),
     nodePlace: (node, time) => at(nodes, nodes.lanes.find((lane) => lane.id === node), time),
     marked: () => timeline.marked?.at ?? null,
+    axis: () => stage.ticks.times.map((time) => [time, tickLabel(time, stage.ticks.step)]),
+    windows: () => timeline.panels.filter((panel) => panel instanceof WindowsPanel).map((panel) => panel.told),
   });
 }
 
-const timeline = new Timeline(readModel(), measures, (stage) => [
-  ...stage.model.deployments.flatMap((each) => panelsOf(stage, each)),
+const data = runData(), { windows, began } = data;
+const timeline = new Timeline(readModel(data), measures, (stage) => [
+  ...stage.model.deployments.flatMap((each) => [...panelsOf(stage, each), ...windowPanelsOf(stage, each.index, windows[each.index])]),
   new NodePanel(stage, canvasOf("nodes")),
 ]);
 openPage(timeline);
+offerZones(timeline, began);
 publish(timeline);
 document.documentElement.dataset.ready = "true";

@@ -58,7 +58,7 @@ function publishMemory(timeline) {
   });
 }
 
-const timeline = new Timeline(readMemoryModel(), memoryMeasures, memoryPanels);
+const timeline = new Timeline(readMemoryModel(runData()), memoryMeasures, memoryPanels);
 openPage(timeline);
 publishMemory(timeline);
 document.documentElement.dataset.ready = "true";

@@ -1,7 +1,6 @@
-// What the run was: the element `run-data`, decoded into lanes of memory. Times are seconds, sizes GB from here on.
+// What a run was, decoded into lanes of memory. Times are seconds, sizes GB from here on.
 
-function readMemoryModel() {
-  const data = JSON.parse(document.getElementById("run-data").textContent);
+function readMemoryModel(data) {
   const models = data.deployments.map((each, index) => ({ ...each, index }));
   const replicas = data.replicas.map(([short, model]) => ({
     id: /^[#@]/.test(short) ? models[model].name + short : short, model: models[model],

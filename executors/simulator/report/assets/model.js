@@ -1,9 +1,8 @@
-// What the run was: the element `run-data`, decoded into lanes of segments. Times are seconds from here on.
+// What a run was, decoded into lanes of segments. Times are seconds from here on.
 
 const SERVING = new Set(["running", "moving", "reconfiguring"]);
 
-function readModel() {
-  const data = JSON.parse(document.getElementById("run-data").textContent);
+function readModel(data) {
   const model = {
     end: Math.max(data.end / 1000, 0.001),
     busiest: data.busiest === null ? null : data.busiest / 1000,

@@ -117,7 +117,7 @@ class NodePanel {
     if (there.length > 8) lines.push(["", `and ${there.length - 8} more`]);
     if (!lines.length) lines.push(["", "empty"]);
     return {
-      title: lane.id, subtitle: "node", lines, lane,
+      title: lane.id, subtitle: [this.stage.model.called, "node"].filter(Boolean).join(", "), lines, lane,
       attributes: { node: lane.id, replica: there.map((stay) => stay.replica.id).join(" "), down: lines[0][0] === "down" },
     };
   }

@@ -16,6 +16,7 @@ class Ink {
       this.of[name] = style.getPropertyValue(`--${name}`).trim();
     }
     this.replica = Array.from({ length: COLOURS }, (_, index) => style.getPropertyValue(`--c${index}`).trim());
+    this.run = Array.from({ length: 4 }, (_, index) => style.getPropertyValue(`--run${index}`).trim());
     this.sans = style.getPropertyValue("--sans").trim();
     this.patterns.clear();
   }

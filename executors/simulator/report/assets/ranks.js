@@ -168,7 +168,7 @@ class RankPanel {
     if (segment) lines.push(...this.describe(segment));
     else if (gap === undefined) lines.push(["", lane.rank < sizeAt(this.deployment, time) ? "nobody yet" : "not wanted then"]);
     return {
-      title: `rank ${lane.rank}`, subtitle: this.deployment.name, lines, segment, gap, lane,
+      title: `rank ${lane.rank}`, subtitle: [this.stage.model.called, this.deployment.name].filter(Boolean).join(", "), lines, segment, gap, lane,
       attributes: {
         rank: lane.rank, deployment: this.deployment.name, replica: segment?.replica.id ?? "",
         phase: segment ? segment.phase : gap ? "vacant" : "", node: segment ? this.node(segment) : "",

@@ -8,11 +8,14 @@ class Stage {
     this.model = model;
     this.view = new View(model.end);
     this.ink = new Ink();
-    this.pins = model.rows.filter((row) => PINNED.includes(row.group));
+    this.pins = pinsOf(model);
     this.width = 800;
     this.gutter = 64;
     this.margin = 12;
   }
+
+  // Another run on the same axis: with a model and pins of its own, all else is shared.
+  beside(model) { return Object.assign(Object.create(this), { model, pins: pinsOf(model) }); }
 
   resize(width) {
     this.width = width;
@@ -34,8 +37,8 @@ class Stage {
 
   get ticks() {
     const step = tickStep(this.view.span, Math.max(2, Math.floor(this.plot / 92)));
-    const times = [];
-    for (let n = Math.ceil(this.view.since / step - 1e-9); n * step <= this.view.until + 1e-9; n++) times.push(n * step);
+    const times = [], base = wallBase(this.view.since), { since, until } = this.view;
+    for (let n = Math.ceil((since + base) / step - 1e-9); n * step - base <= until + 1e-9; n++) times.push(n * step - base);
     return { step, times };
   }
 
@@ -74,6 +77,8 @@ class Stage {
     context.setLineDash([]);
   }
 }
+
+function pinsOf(model) { return model.rows.filter((row) => PINNED.includes(row.group)); }
 
 function pinColour(ink, group) {
   return { fault: ink.of.bad, change: ink.of.change, controller: ink.of.controller }[group];
@@ -147,7 +152,7 @@ class AxisPanel {
     if (!near.length) return null;
     return {
       title: moment(near[0].at, 1),
-      lines: near.slice(0, 6).map((row) => [row.what, row.text]).concat(near.length > 6 ? [["", `and ${near.length - 6} more`]] : []),
+      lines: near.slice(0, 6).map((row) => [row.only ? `${row.only}: ${row.what}` : row.what, row.text]).concat(near.length > 6 ? [["", `and ${near.length - 6} more`]] : []),
       attributes: { row: near[0].index },
       row: near[0],
     };

@@ -43,14 +43,14 @@ class Table {
   }
 
   get matching() {
-    const words = this.words.value.toLowerCase().match(/rank \d+|\S+/g) ?? [];
+    const words = this.words.value.toLowerCase().match(/rank \d+|only [a-d]\b|\S+/g) ?? [];
     const { view, model } = this.stage;
     return model.rows.filter((row) => {
       if (this.hidden.has(row.group)) return false;
       if (this.inView.checked && (row.at < view.since || row.at > view.until)) return false;
       if (!words.length) return true;
       const ranks = row.ranks.split(" \u2192 ").map((rank) => `rank ${rank}`).join(" ");
-      const text = `${row.what} ${row.name} ${row.whom} ${ranks} ${row.text} ${row.rule} ${moment(row.at)} `.toLowerCase();
+      const text = `${row.only ?? ""} ${row.what} ${row.name} ${row.whom} ${ranks} ${row.text} ${row.rule} ${moment(row.at)} `.toLowerCase();
       return words.every((word) => contains(text, word));
     });
   }
@@ -74,6 +74,7 @@ class Table {
     const until = row.until === null ? "" : `, until ${moment(row.until)}`;
     const what = element("td", { class: `what ${row.group}` });
     what.append(element("i", { class: "sign", "aria-hidden": "true" }), row.what);
+    if (row.only) what.append(" ", element("span", { class: "rule only" }, row.only));
     const whom = element("td", { class: "whom" });
     if (row.whom || (many && row.name)) whom.append(row.whom || row.name);
     const rank = element("td", { class: "rank" }, row.ranks && `rank ${row.ranks}`);

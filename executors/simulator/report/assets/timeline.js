@@ -32,7 +32,7 @@ class Timeline {
     for (const [id, run] of Object.entries(act)) document.getElementById(id).addEventListener("click", run);
     const only = document.getElementById("eventful");
     const lanes = this.panels.filter((panel) => panel.only);
-    only.checked = lanes.some((panel) => panel.lanes.length > 300);
+    only.checked = only.checked || lanes.some((panel) => panel.lanes.length > 300);
     const choose = () => { for (const panel of lanes) panel.only(only.checked); this.schedule(true); };
     only.addEventListener("change", choose);
     if (only.checked) choose();
@@ -158,8 +158,8 @@ class Timeline {
   }
 }
 
-function canvasOf(name, deployment = null) {
-  const which = deployment === null ? "" : `[data-deployment="${deployment}"]`;
+function canvasOf(name, deployment = null, run = null) {
+  const which = Object.entries({ deployment, run }).filter(([, place]) => place !== null).map(([key, place]) => `[data-${key}="${place}"]`).join("");
   return document.querySelector(`canvas[data-panel="${name}"]${which}`);
 }
 

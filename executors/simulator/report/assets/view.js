@@ -47,8 +47,37 @@ class View {
 
 function two(number) { return String(number).padStart(2, "0"); }
 
+// Times of day. began: of the run, in seconds since 1970, where that is known; zone: in which one times are written, null: none.
+const wall = { began: null, zone: null, formats: new Map() };
+
+// Year to second of a moment of the run in the chosen zone, and its milliseconds.
+function wallParts(seconds) {
+  if (!wall.formats.has(wall.zone)) {
+    const two = "2-digit", fields = { year: "numeric", month: two, day: two, hour: two, minute: two, second: two };
+    wall.formats.set(wall.zone, new Intl.DateTimeFormat("en-GB", { timeZone: wall.zone, hourCycle: "h23", ...fields }));
+  }
+  const ms = Math.round((wall.began + seconds) * 1000), parts = { ms: ((ms % 1000) + 1000) % 1000 };
+  for (const { type, value } of wall.formats.get(wall.zone).formatToParts(ms)) parts[type] = value;
+  return parts;
+}
+
+// What is added to run time so that multiples of a step are round times of day; 0 in run time.
+function wallBase(seconds) {
+  if (wall.zone === null) return 0;
+  const { year, month, day, hour, minute, second, ms } = wallParts(seconds);
+  return (Date.UTC(year, month - 1, day, hour, minute, second) + ms) / 1000 - seconds;
+}
+
+function wallMoment(seconds, step) {
+  const parts = wallParts(step >= 1 ? Math.floor(wall.began + seconds + 0.5) - wall.began : seconds);
+  const digits = step >= 1 ? 0 : Math.min(3, Math.ceil(-Math.log10(step) - 1e-9));
+  const fraction = digits ? "." + String(parts.ms).padStart(3, "0").slice(0, digits) : "";
+  return `${parts.year}-${parts.month}-${parts.day} ${parts.hour}:${parts.minute}:${parts.second}${fraction}`;
+}
+
 // As `moment` in times.py: h:mm:ss, with days before it from two days on; with fractions where steps are that small.
 function moment(seconds, step = 1) {
+  if (wall.zone !== null) return wallMoment(seconds, step);
   const digits = step >= 1 ? 0 : Math.min(3, Math.ceil(-Math.log10(step) - 1e-9));
   const scale = 10 ** digits;
   const units = Math.floor(seconds * scale + 0.5);
@@ -62,6 +91,11 @@ function moment(seconds, step = 1) {
 
 // A moment on the axis: no longer than the step asks for.
 function tickLabel(seconds, step) {
+  if (wall.zone !== null) {
+    const [date, time] = wallMoment(seconds, step).split(" ");
+    if (step % DAY === 0 || /^00:00(:00[.0]*)?$/.test(time)) return date.slice(5);
+    return step >= 60 ? time.slice(0, 5) : time;
+  }
   if (step % DAY === 0) return `${Math.round(seconds / DAY)} d`;
   const text = moment(seconds, step);
   return text.includes("d ") && step >= 60 ? text.slice(0, -3) : text;
