@@ -316,6 +316,14 @@ RESIDENCY = (
         "((0, since, model) for",
     ),
     Mutant(
+        "more-memory-is-nobodys-in-line",
+        "T12",
+        "what a node turns out to have more is not looked at for who is first in line there",
+        LEDGER,
+        "        self.relieved = True\n        self._touched[node.node_id] = None\n",
+        "        self._touched[node.node_id] = None\n",
+    ),
+    Mutant(
         "a-turn-that-is-over-shows-in-the-next-step",
         "T13",
         "whose turn has ended by the time of a step is not looked at for those who are placed in it",

@@ -14,7 +14,8 @@ which replica it is.
    had a place is planned anew. A claim counts on a worker that is HOT or loads where its node is not told yet, and another
    one is asked for as soon as that worker reports something else, or has ended.
 4. Who does not report in `SILENT_S` is killed, and again until it has ended: the books wait for that, not for the report.
-5. News of a worker before its node is told may be older or newer than its report: it is asked again.
+5. News of a worker before its node is told may be older or newer than its report: it is asked again. **Race:** its node is
+   told, and it is displaced, while its replica's report is on its way, which says nothing of that: the replica drains.
 6. Workers of a deployment that there is not are killed. Those of one whose record cannot be read are left alone, and what they
    hold is booked as `dedicated`: it was wanted by somebody (amendment 31).
 7. Unknown is not zero: for `UNKNOWN_S` no demand is taken for gone, and no worker that is HOT or loads is let go because no
@@ -37,7 +38,7 @@ from rankcore.cluster.names import DeploymentId, application_of
 from rankcore.cluster.notes import ClusterNoteKind
 from rankcore.cluster.planner import PLANNER, kill, workers_on
 from rankcore.cluster.records import Record
-from rankcore.cluster.residency import WorkerId, deployment_of, model_id
+from rankcore.cluster.residency import WorkerId, deployment_of, model_id, version_of
 from rankcore.cluster.state import Application, Entry, FoundWorker, Residency, Target
 from rankcore.errors import InvalidEventError
 from rankcore.events import NodeLost
@@ -228,9 +229,10 @@ def tenures_of(draft: ClusterDraft, deployment: DeploymentId) -> dict[ReplicaId,
 
 
 def versions_of(draft: ClusterDraft, deployment: DeploymentId, known: tuple[str, ...]) -> tuple[str, ...]:
-    """The versions of these that workers of a deployment have."""
+    """The versions that workers of a deployment have: these first, then those that were given up or never healthy."""
     models = {each.rpartition("#")[0] for each in draft.weights.found if deployment_of(each) == deployment}
-    return tuple(each for each in dict.fromkeys(known) if model_id(deployment, each) in models)
+    found = dict.fromkeys((*known, *map(version_of, sorted(models))))
+    return tuple(each for each in found if model_id(deployment, each) in models)
 
 
 def open_node(draft: ClusterDraft, node_id: NodeId) -> None:

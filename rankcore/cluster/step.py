@@ -186,6 +186,8 @@ def _on_replica(draft: ClusterDraft, event: Any) -> None:
         if type(event) in PLACING:
             nodes.tell_loss(draft, deployment, entry, event.node_id)
             nodes.tell_cordon(draft, deployment, entry, event.node_id)
+        if entry.residency is not None and type(event) is ReplicaReported:
+            event = tenures.reported(draft, entry.residency, event)
         draft.worklist.add(deployment, event)
         if entry.residency is not None and type(event) in FINAL_NEWS:
             tenures.on_final_news(draft, entry, entry.residency, event.replica_id)

@@ -42,6 +42,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import attrs
 from msgspec.structs import replace
 
 from rankcore.cluster.commands import CarryOut, GiveTenure
@@ -52,7 +53,7 @@ from rankcore.cluster.planner import PLANNER, kill, tenure_of
 from rankcore.cluster.residency import WorkerId, deployment_of, model_id, model_of
 from rankcore.cluster.state import Entry, Residency, Weights
 from rankcore.commands import Command, KillReplica, StartReplica, StopReplica
-from rankcore.events import ReplicaDied, ReplicaPlaced, ReplicaStopped
+from rankcore.events import ReplicaDied, ReplicaPlaced, ReplicaReported, ReplicaStopped
 from rankcore.residency.events import DeployRequested, EvictRequested
 from rankcore.residency.levels import Level, Phase
 from rankcore.residency.spec import ModelSpec, Wanted
@@ -147,6 +148,13 @@ SIDEWAYS: dict[type[Command], Callable[[ClusterDraft, DeploymentId, Any], None]]
     KillReplica: on_kill,
 }
 """Commands of ranks that are not for the backend, where a deployment has residency."""
+
+
+def reported(draft: ClusterDraft, residency: Residency, report: ReplicaReported) -> ReplicaReported:
+    """What a replica says of itself after a restart. **Race:** it was sent off to leave the GPUs after it had said that."""
+    record = draft.weights.planner.replicas.get(residency.tenures.get(report.replica_id, ""))
+    leaves = record is not None and record.phase is Phase.LEAVING
+    return attrs.evolve(report, draining=True) if leaves and not report.draining else report
 
 
 def is_serving(planner: ResidencyState, worker_id: WorkerId) -> bool:

@@ -24,7 +24,7 @@ from rankcore.testing.model_residency import SYSTEMS, ResidencySystem, make, roo
 from rankcore.testing.model_residency.bounds import in_turns
 from rankcore.testing.model_residency.canonical import canonical
 from rankcore.testing.model_residency.memory import TakenMemory
-from rankcore.testing.model_residency.system import at_rest
+from rankcore.testing.model_residency.system import at_rest, has_room_for
 from rankcore.testing.model_residency.world import ResidencyWorldDraft
 from rankcore.testing.paths import BrokenPromiseError, as_test
 from tests.extent import WHOLE, at_most
@@ -42,6 +42,13 @@ def test_all_promises_hold_in_every_state_of_the_series():
     assert found["holds"]
     assert [each["name"] for each in found["systems"]] == list(SYSTEMS)
     assert all(each["complete"] or (not WHOLE and each["states"] >= 1000) for each in found["systems"])
+    page = (ROOT / "docs" / "verification.md").read_text()
+    rows = [
+        f"| {each['name']} | {each['states']:,} | {each['moves']:,} | {each['depth']} |"
+        for each in found["systems"]
+        if each["complete"]
+    ]
+    assert [row for row in rows if row not in page] == [], "docs/verification.md is old: these rows are new"
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
@@ -131,6 +138,34 @@ def test_a_planted_bug_is_found_with_a_path_that_leads_there(name: str, monkeypa
     exec(as_test(search.system, search.broken), test)
     with pytest.raises(BrokenPromiseError):
         test["test_a_path_found_by_the_checker"]()
+
+
+def test_a_lower_priority_that_displaces_a_higher_one_is_found(monkeypatch):
+    for module in (displacement, reach):
+        monkeypatch.setattr(module, "yields_to", anybody_who_serves)
+    search = explored(ResidencySystem(SYSTEMS["residency-priorities"]))
+    assert search.broken is not None
+    assert {each.rule for each in search.broken.violations} & {"T4", "T5"}
+
+
+def test_weights_in_uneven_parts_are_on_two_gpus_of_one_node_and_on_three_of_the_other():
+    world, broken = after(SYSTEMS["residency-shards"], ("is wished", 3))
+    assert (sorted(each.gpu_bytes for each in world.state.replicas.values()), broken) == ([(4, 4, 4), (6, 6)], ())
+    (split,) = (each for each in SYSTEMS["residency-shards"].models if each.model == "split")
+    here, there = (world.state.nodes[each] for each in ("n0", "n1"))
+    assert not any(has_room_for(node, split.shard_bytes) for node in (here, there))
+    empty = root(SYSTEMS["residency-shards"]).state.nodes
+    assert all(has_room_for(empty[each], split.shard_bytes) for each in ("n0", "n1"))
+    assert not has_room_for(empty["n0"], ((1, 9),))
+
+
+@pytest.mark.parametrize("reserves", [True, False])
+def test_who_waits_has_a_reservation_but_where_there_is_none(reserves):
+    bounds = SYSTEMS["residency-unreserved"]
+    bounds = attrs.evolve(bounds, policy=replace(bounds.policy, reserves=reserves))
+    world, broken = after(bounds, ("is wished", 1), ("is done", 0), ("is wished", 0))
+    assert broken == ()
+    assert (world.state.head is not None) is reserves
 
 
 def test_what_never_comes_to_rest_is_found(monkeypatch):

@@ -47,6 +47,9 @@ models = st.builds(
     spread=st.booleans(),
     request_timeout_s=st.sampled_from([None, 50]),
 )
+crashes = st.builds(
+    lambda at, s: {"kind": "controller_crash", "at": at, "restart_after_s": s}, MOMENTS, st.sampled_from([0.2, 8, 60])
+)
 faults = st.one_of(
     st.builds(
         lambda at, node, back: {"kind": "node_loss", "at": at, "node": node, "back_after_s": back},
@@ -62,9 +65,7 @@ faults = st.one_of(
         st.integers(1, 4),
     ),
     st.builds(lambda at, gb: {"kind": "memory_shrinks", "at": at, "node": "n-0", "gpu_gb": gb}, MOMENTS, st.integers(1, 24)),
-    st.builds(
-        lambda at, s: {"kind": "controller_crash", "at": at, "restart_after_s": s}, MOMENTS, st.sampled_from([0.2, 8, 60])
-    ),
+    crashes,
 )
 changes = st.one_of(
     st.builds(
@@ -125,6 +126,13 @@ def test_every_promise_holds_and_all_sums_agree(data):
     requests_add_up(result)
     bytes_add_up(result)
     memory_is_never_over_its_capacity(result)
+
+
+@settings(max_examples=20)
+@given(scenarios(), st.lists(crashes, min_size=1, max_size=3))
+def test_no_command_of_a_dead_controller_changes_what_the_next_one_has_learnt(data, crashed):
+    result = run_of({**data, "network": NETWORKS[-1], "faults": [*data["faults"], *crashed]})
+    assert result.failure is None, result.failure
 
 
 @settings(max_examples=20)

@@ -14,7 +14,7 @@ from rankcore.cluster.residency import ResidencySpec
 from rankcore.cluster.step import cluster_step
 from rankcore.commands import KillReplica
 from rankcore.errors import InvalidEventError
-from rankcore.events import NodeLost, ReplicaMissing, ReplicaReady, StopRequested
+from rankcore.events import NodeLost, ReplicaMissing, ReplicaReady, ReplicaReported, StopRequested
 from rankcore.residency import Level, Phase
 from rankcore.residency.events import EvictRequested, MemoryMeasured
 from tests.clusters import Cluster, application, entry
@@ -464,3 +464,48 @@ def test_a_replica_is_evicted_though_nothing_is_placed() -> None:
     cluster.tell(EvictRequested(replica_id="a/x#1.0", at=0.0))
     assert [each.worker_id for each in given(cluster, KillWorker)] == ["a/x@1#1.0"]
     assert cluster.target("a/x") == 0
+
+
+def test_workers_of_a_version_that_was_never_healthy_are_had_until_they_have_ended() -> None:
+    """Two are wanted, and there is room for one: version 1 was never healthy, so no record names it once it is version 2."""
+    cluster = running(entry("a/x", 2, residency=OWNED))
+    cluster.moves_end = False
+    cluster.apply(application(entry("a/x", 2, version="2", residency=OWNED)))
+    assert sorted(cluster.workers.held) == ["a/x@1#1.0"]
+    cluster.restart()
+    cluster.join(8)
+    assert sorted(cluster.state.deployments["a/x"].residency.versions) == ["1", "2"]
+    cluster.moves_end = True
+    cluster.tell(DeletionRequested(deployments=("a/x",), at=cluster.now))
+    assert not cluster.workers.held
+    assert not cluster.state.weights.planner.models
+
+
+class LateReports(Cluster):
+    """Where what replicas report of themselves stays under way."""
+
+    are_late = True
+
+    def step(self, event: Any) -> Any:
+        if isinstance(event, ReplicaReported) and self.are_late:
+            self.reported = event
+            return None
+        return super().step(event)
+
+
+def test_who_is_displaced_after_it_has_reported_its_rank_drains() -> None:
+    cluster = LateReports()
+    cluster.join(8)
+    cluster.apply(application(entry("a/x", 1, residency=SMALL)))
+    cluster.restart()
+    cluster.join(8)
+    cluster.wait(UNKNOWN_S + 1)
+    cluster.moves_end = False
+    cluster.apply(application(entry("b/x", 1, residency=ResidencySpec(weight_bytes=8, priority=1))))
+    assert cluster.phases()["a/x@1#1.0"] == "LEAVING"
+    assert not cluster.reported.draining
+    cluster.are_late = False
+    cluster.tell(cluster.reported)
+    (replica,) = cluster.state.deployments["a/x"].ranks.replicas.values()
+    assert (replica.state, replica.routed) == ("DRAINING", False)
+    assert not cluster.routes.get("a/x")

@@ -137,6 +137,17 @@ def test_who_is_first_in_line_has_a_place_and_is_told_behind_whom_while_that_has
     assert (told[-1].standing, told[-1].behind) == (Standing.PROVISIONING, ("a/x",))
 
 
+def test_who_is_first_in_line_no_more_is_told_that_it_waits_for_a_place() -> None:
+    """Somebody of a higher priority has the reservation now."""
+    urgent = ResidencySpec(weight_bytes=6, priority=1)
+    first = entry("a/x", 1, residency=ResidencySpec(weight_bytes=4, min_hot_s=2.0))
+    cluster = cold(first, entry("b/x", 0, residency=LARGE), entry("c/x", 0, residency=urgent))
+    cluster.call("b/x", 1)
+    cluster.call("c/x", 1)
+    assert shown(cluster, "c/x") == [Standing.PROVISIONING]
+    assert shown(cluster, "b/x") == [Standing.PROVISIONING, Standing.QUEUED]
+
+
 def test_who_is_the_next_in_line_is_told_so_as_soon_as_the_first_is_loaded() -> None:
     patient = ResidencySpec(weight_bytes=6, min_hot_s=2.0, wait_for_room_s=600.0)
     cluster = cold(*[entry(each, 0, residency=patient) for each in ("a/x", "b/x", "c/x")])

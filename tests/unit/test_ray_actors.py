@@ -13,10 +13,12 @@ from ray.exceptions import ActorDiedError
 
 from executors.ray_gpu import replica
 from executors.ray_gpu.errors import NotRunningError
+from executors.ray_gpu.messages import Outcome
 from executors.ray_gpu.process import Process
 from executors.ray_gpu.proxies import proxy
 from executors.ray_gpu.requests.actors import connection, find_actor
 from executors.ray_gpu.worker import actor
+from executors.ray_gpu.worker.messages import Leave, Load
 
 
 @pytest.mark.parametrize("cluster", [None, object()])
@@ -68,3 +70,27 @@ def test_a_process_that_may_not_come_up_has_its_name_so_that_ray_can_say_why(mon
     with pytest.raises(replica.FencedError):
         process.__init__("ns", "a/m", *arguments)
     assert repr(process) == "a/m#1.0"
+
+
+@pytest.fixture
+def worker(monkeypatch):
+    """One of a controller of epoch 1."""
+    monkeypatch.setattr(actor, "admitted_code", lambda *_: SimpleNamespace())
+    return actor.WorkerActor("ns", "a/m", "a/m@1#1.0", "1", 1, "weights", None, SimpleNamespace(node_id="n"))
+
+
+def test_a_worker_that_a_newer_controller_has_asked_refuses_the_moves_of_an_older_one(worker):
+    """They were on their way when the newer one asked: what it was told of the worker's memory would not be so any more."""
+
+    async def late():
+        report = await worker.query(2)
+        assert (report.epoch, report.move, report.newest) == (2, 0, None)
+        with pytest.raises(replica.FencedError, match="obeys epoch 2, and not epoch 1"):
+            async for _ in worker.load_to_gpu(Load(1, 7, (0,), (10,))):
+                pass
+        with pytest.raises(replica.FencedError, match="obeys epoch 2, and not epoch 1"):
+            await worker.leave(Leave(1, 7))
+        assert await worker.query(1) == await worker.take(1, "a/m#1.0") == Outcome("refused", "2")
+        assert (await worker.describe()).move == 0
+
+    asyncio.run(late())

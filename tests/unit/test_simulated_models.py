@@ -3,8 +3,10 @@
 import pytest
 
 from executors.simulator.residency.record import CPU
+from rankcore.cluster.commands import MoveWeights, QueryWorker
 from rankcore.notes import NoteKind
-from rankcore.residency import ResidencyNote
+from rankcore.residency import Level, ResidencyNote
+from rankcore.residency.commands import LoadToGpu, UnloadFromGpu
 from tests.model_runs import LOADING, NODE, everything, result_of, run_of
 
 A, B, C = ({"name": name, "weight_gb": size} for name, size in (("a", 20), ("b", 60), ("c", 40)))
@@ -403,6 +405,53 @@ def test_after_a_restart_each_node_is_planned_on_again_where_a_deployment_had_wo
     result = result_of({"d": [150], "e": [150]}, models=models, nodes=nodes, faults=faults, network=slow)
     assert {span.node_id for span in result.spans if span.deployment in ("d", "e")} == {"n-0", "n-1"}
     assert [figures(result, name).requests.done for name in ("d", "e")] == [1, 1]
+
+
+def test_what_a_dead_controller_has_sent_begins_nothing_behind_the_next_ones_back():
+    """Its load from disk is on its way for 20 s; the next controller comes up at 6, finds no worker, and sends its own."""
+    faults = [{"kind": "controller_crash", "at": 5, "restart_after_s": 1}]
+    result = result_of(models=[{**A, "replicas": 1}], faults=faults, network={"latency_s": 20})
+    assert figures(result, "a").moves.loads_from_disk == 1
+    assert {span.worker_id for span in result.spans} == {"a@1#2.0"}
+
+
+@pytest.mark.parametrize("phase", ["loading", "hot"])
+def test_a_worker_that_was_asked_by_a_newer_controller_refuses_the_moves_of_an_older_one(phase):
+    run = run_of(models=[{**A, "replicas": 1}])
+    run.until(10 if phase == "loading" else 100)
+    workers = run.world.workers
+    (worker,) = workers.live.values()
+    before, move = worker.phase, worker.move
+    unload = UnloadFromGpu(replica_id=worker.worker_id, node_id="n", timeout_s=0, move=move + 1)
+    load = LoadToGpu(
+        replica_id=worker.worker_id,
+        model="default/a@1",
+        node_id="n",
+        gpus=(0,),
+        gpu_bytes=(20 * GB,),
+        source=Level.COLD,
+        move=move + 1,
+    )
+    workers.obey(QueryWorker(worker.worker_id, 2))
+    for late in (unload, load):
+        workers.obey(MoveWeights("default/a", None, late, 1))
+    workers.obey(QueryWorker(worker.worker_id, 1))
+    assert (worker.phase, worker.move, worker.half.epoch) == (before, move, 2)
+    workers.obey(MoveWeights("default/a", None, unload, 2))
+    assert not workers.live
+
+
+def test_who_leaves_takes_what_it_takes_until_it_has_left():
+    """A takes 70 GB of each GPU, and not 50: beside what d waits for there is no room, so it leaves. Its copy takes 400 s."""
+    models = [{**A, "weight_gb": 100, "really_working_gb": 40, "replicas": 1}, {"name": "d", "weight_gb": 45, "replicas": 1}]
+    keys = {"nodes": [{**NODE, "gpus": 2}], "loading": {**LOADING, "to_cpu_gb_per_s": 0.25}, "network": {"latency_s": 10}}
+    run = run_of(models=models, **keys)
+    run.until(150)
+    assert run.world.story.failure is None
+    assert run.world.nodes["n"].memory.used == [70 * GB] * 2
+    assert [str(each.phase) for each in run.world.workers.live.values()] == ["leaving"]
+    reserved = [gpu.capacity_bytes - gpu.free_bytes for gpu in run.world.control.state.weights.planner.nodes["n"].gpus]
+    assert min(reserved) == 50 * GB
 
 
 def test_who_asks_while_no_controller_is_up_waits_for_one():

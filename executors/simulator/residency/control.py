@@ -79,9 +79,13 @@ class Control:
         """What it has come to, and what is stored: values that never change."""
         return (*((self.machine.state,) if self.machine is not None else ()), *self._records.values())
 
+    def claim(self) -> int:
+        """The epoch of the controller that is to come up. It raises the fence with it, looks for workers, and begins."""
+        self.epoch += 1
+        return self.epoch
+
     def begin(self, workers: Iterable[tuple[WorkerId, NodeId]] = ()) -> None:
         """A controller comes up, with the records of the store and the workers that were found."""
-        self.epoch += 1
         records = tuple(self._records[each] for each in sorted(self._records))
         how = ClusterRecovered(records=records, at=self._loop.now, epoch=self.epoch, workers=dict(workers), policy=self._policy)
         first = how.step()

@@ -2,6 +2,15 @@
 
 Each command reaches its node over the wire, and each answer comes back over it. A worker's process begins with a load from
 disk, and lives on while its weights are in CPU memory; a replica is its stay on the GPUs (`rankcore.replica.worker`).
+
+**Race:** a controller dies while its commands are on their way, and the next one asks the workers that it finds. A load from
+disk that arrives after that would begin a process that nobody has found, a move would change what was just reported: memory
+would be held that is in nobody's book (T8), or be given out twice (T1). So, as on a real cluster:
+
+1. The next controller raises the fence before it looks for workers (`Workers.raise_fence`). A process that begins looks at
+   the fence, and one of an earlier epoch does not come up.
+2. A worker adopts the epoch of a query before it answers, and refuses every older command about its ranks and its weights
+   (`rankcore.replica.worker.admit`). What it was told before that, its report says.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,7 +38,7 @@ from rankcore.commands import AnnounceWorldSize, InitializeReplica, KillReplica,
 from rankcore.events import ReplicaMissing, ReplicaReady, ReplicaReconfigured, ReplicaReported, ReplicaUnready
 from rankcore.replica.messages import WorkerMessage, readiness_checked, worker_receive, worker_user_code_ended
 from rankcore.replica.replica import RunUserCode
-from rankcore.replica.worker import Worker, leave
+from rankcore.replica.worker import Worker, admit, leave
 from rankcore.residency.commands import DropFromCpu, LoadToGpu, OffloadToCpu, UnloadFromGpu
 from rankcore.residency.events import MemoryMeasured, UsageReported
 from rankcore.residency.levels import Level, Phase
@@ -62,12 +71,14 @@ class Workers:
 
     Attributes:
         live: By id, in the order in which they began.
+        epoch: Of the newest controller: the fence.
     """
 
     def __init__(
         self, loop: EventLoop, loading: Loading, sizes: Mapping[DeploymentId, Size], streams: Streams, around: Around
     ) -> None:
         self.live: dict[WorkerId, WorkerProcess] = {}
+        self.epoch = 0
         self._loop = loop
         self._loading = loading
         self._sizes = sizes
@@ -84,11 +95,11 @@ class Workers:
     def obey(self, command: CarryOut | GiveTenure | MoveWeights | KillWorker | QueryWorker) -> None:
         """A command of the controller sets out."""
         match command:
-            case MoveWeights(command=LoadToGpu() as load):
+            case MoveWeights(command=LoadToGpu() as load, epoch=epoch):
                 node = self._around.nodes[load.node_id]
-                self._around.wire.to_node(node, self._load, load, node.told)
-            case MoveWeights(command=move):
-                self._around.wire.to_node(self._around.nodes[move.node_id], self._leave_memory, move)
+                self._around.wire.to_node(node, self._load, load, epoch, node.told)
+            case MoveWeights(command=move, epoch=epoch):
+                self._around.wire.to_node(self._around.nodes[move.node_id], self._leave_memory, move, epoch)
             case GiveTenure(worker_id=worker_id, start=start):
                 self._to_worker(worker_id, start)
             case KillWorker(worker_id=worker_id):
@@ -165,6 +176,8 @@ class Workers:
     def _report(self, worker: WorkerProcess, epoch: int) -> None:
         if not self._is_current(worker):
             return self._lost(worker.worker_id, None, "not to be found")
+        if not self._admits(worker.worker_id, epoch):
+            return
         memory, on_gpus = worker.node.memory, worker.phase in (Phase.LOADING, Phase.SERVING, Phase.LEAVING)
         report = WorkerReported(
             worker_id=worker.worker_id,
@@ -182,7 +195,9 @@ class Workers:
 
     # -- what becomes of a load
 
-    def _load(self, load: LoadToGpu, believed: tuple[int, ...]) -> None:
+    def _load(self, load: LoadToGpu, epoch: int, believed: tuple[int, ...]) -> None:
+        if not self._admits(load.replica_id, epoch):
+            return
         node, now = self._around.nodes[load.node_id], self._loop.now
         worker = self.live.get(load.replica_id)
         from_cpu = load.source is Level.WARM
@@ -191,7 +206,7 @@ class Workers:
             return
         if worker is None:
             deployment = deployment_of(load.replica_id)
-            worker = WorkerProcess(load.replica_id, deployment, node, Worker(load.replica_id, node.node_id))
+            worker = WorkerProcess(load.replica_id, deployment, node, Worker(load.replica_id, node.node_id, epoch))
             self.live[load.replica_id] = worker
         worker.phase, worker.move, worker.from_cpu, worker.keeps = Phase.LOADING, load.move, from_cpu, None
         worker.gpus, worker.gpu_bytes = load.gpus, load.gpu_bytes
@@ -275,7 +290,9 @@ class Workers:
 
     # -- what leaves
 
-    def _leave_memory(self, move: OffloadToCpu | UnloadFromGpu | DropFromCpu) -> None:
+    def _leave_memory(self, move: OffloadToCpu | UnloadFromGpu | DropFromCpu, epoch: int) -> None:
+        if not self._admits(move.replica_id, epoch):
+            return
         node = self._around.nodes[move.node_id]
         worker = self.live.get(move.replica_id)
         if worker is None:  # it ended by itself, and the controller will hear of that
@@ -435,13 +452,24 @@ class Workers:
         there = (each for each in self.live.values() if each.deployment == deployment and each.phase in phases)
         return next((each for each in there if not (ready and each.unready)), None)
 
-    def believe_anew(self) -> None:
-        """A controller comes back: what it finds double is its to repair."""
+    def raise_fence(self, epoch: int) -> None:
+        """A controller comes up, which is obeyed instead of all before; what it finds double is its to repair."""
+        self.epoch = epoch
         for believers in self._believers.values():
             believers.tolerate_present_duplicates()
 
     def _tell(self, node: GpuNode, event: ClusterEvent) -> None:
         self._around.wire.to_controller(node, self._around.tell, event)
+
+    def _admits(self, worker_id: WorkerId, epoch: int) -> bool:
+        """Whether a worker obeys a controller of this epoch, or one that is to begin may."""
+        worker = self.live.get(worker_id)
+        if worker is None:
+            return epoch >= self.epoch
+        admitted = admit(worker.half, epoch)
+        if admitted is not None:
+            worker.half = admitted
+        return admitted is not None
 
     def _is_current(self, worker: WorkerProcess) -> bool:
         return self.live.get(worker.worker_id) is worker

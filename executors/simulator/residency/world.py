@@ -1,5 +1,6 @@
 """The world of a cluster whose weights may be COLD: nodes with real memory, workers, callers, and a controller."""
 
+from collections import Counter
 from collections.abc import Mapping
 
 from executors.simulator.clock import EventLoop
@@ -32,12 +33,15 @@ from rankcore.cluster.events import (
 )
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.notes import ClusterNote, ClusterNoteKind
+from rankcore.cluster.residency import WorkerId
 from rankcore.commands import PublishRoutes
 from rankcore.errors import RankcoreError
 from rankcore.events import NodeLost
 from rankcore.residency import Level
 from rankcore.residency.events import EvictRequested
+from rankcore.residency.levels import Phase
 from rankcore.residency.spec import ExpectedShape
+from rankcore.residency.state import Resident
 from rankcore.values import ReplicaId
 
 
@@ -93,6 +97,7 @@ class ClusterWorld:
     def start(self) -> None:
         """The run begins: a controller is up, nodes are there, and a user applies what the scenario says."""
         self.watch.count_nodes()
+        self.workers.raise_fence(self.control.claim())
         self.control.begin()
         for node in self.nodes.values():
             self._join(node)
@@ -243,7 +248,7 @@ class ClusterWorld:
         """It is back: it asks the workers that it finds, and is told of the nodes."""
         now = self.loop.now
         self.watch.outages.end(now, CONTROLLER, CONTROLLER_DOWN)
-        self.workers.believe_anew()
+        self.workers.raise_fence(self.control.claim())
         found = [(each.worker_id, each.node.node_id) for each in self.workers.live.values()]
         self.control.begin(found)
         if self._outage is not None:
@@ -305,17 +310,32 @@ class ClusterWorld:
                 self.broken("P5", f"{deployment}: {sorted(ready)} are HOT, requests go to {sorted(queue.routed)}")
 
     def check_held(self, node: GpuNode) -> None:
-        """T8: what is held on the GPUs of a node is reserved for somebody in the book, once that has all its news."""
+        """T8: what is held on the GPUs of a node is reserved for somebody in the book, once that has all its news.
+
+        What takes more than there is room for leaves, and takes that until it has left.
+        """
         state = self.control.state
         if state is None or not self.wire.is_quiet(node):
             return
         book = state.weights.planner.nodes.get(node.node_id)
         if book is None or not node.says_the_truth:
             return
+        beyond = self._held_beyond(node, state.weights.planner.replicas)
         for number, (gpu, used) in enumerate(zip(book.gpus, node.memory.used, strict=True)):
             reserved = gpu.capacity_bytes - gpu.free_bytes
-            if used > reserved:
+            if used > reserved + beyond[number]:
                 self.broken("T8", f"GPU {number} of {node.node_id} holds {used} bytes, and {reserved} are reserved")
+
+    @staticmethod
+    def _held_beyond(node: GpuNode, records: Mapping[WorkerId, Resident]) -> Counter[int]:
+        """By GPU, what those that leave take beyond what is reserved for them."""
+        beyond: Counter[int] = Counter()
+        for worker_id in node.memory.on_gpu:
+            record = records.get(worker_id)
+            if record is not None and record.phase is Phase.LEAVING:
+                reserved = dict(zip(record.gpus, record.gpu_bytes, strict=True))
+                beyond.update({gpu: max(0, held - reserved.get(gpu, 0)) for gpu, held in node.memory.held(worker_id).items()})
+        return beyond
 
     def _tell_story(self, kind: str, text: str, node_id: str | None = None) -> None:
         self.story.tell(self.loop.now, kind, None, text, node=node_id)

@@ -67,10 +67,14 @@ def _wishes(*models: str) -> tuple[Wish, ...]:
 _SMALL, _LARGE = ModelSpec(model="small", weight_bytes=4), ModelSpec(model="large", weight_bytes=6)
 _STAYS = ModelSpec(model="large", weight_bytes=6, min_hot_s=5.0)
 _WIDE = ModelSpec(model="wide", weight_bytes=12, gpus=2)
+_URGENT = ModelSpec(model="urgent", weight_bytes=6, priority=1)
+_OTHER = ModelSpec(model="other", weight_bytes=4, min_hot_s=5.0)
+_SPLIT = ModelSpec(model="split", weight_bytes=9, shard_bytes=((1, 9), (2, 6), (3, 4)))
 _OWNED = ModelSpec(model="owned", weight_bytes=6, dedicated=True)
 _BOTH = _wishes("small", "large")
 _ONE, _TWO = (NodeBounds((8,), 6),), (NodeBounds((8,), 6), NodeBounds((8,), 4))
 _PAIR = (NodeBounds((8, 8), 6),)
+_PAIR_AND_TRIO = (*_PAIR, NodeBounds((4, 4, 4), 6))
 _BY_TICKS = ResidencyPolicy(
     disk_bytes_per_s=1,
     host_bytes_per_s=10**9,
@@ -120,6 +124,34 @@ SYSTEMS: dict[str, ResidencyBounds] = {
         wishes=_wishes("small", "large", "owned"),
         asks=3,
         deaths=1,
+    ),
+    "residency-priorities": ResidencyBounds(
+        nodes=_ONE,
+        models=(_LARGE, _OTHER, _URGENT),
+        wishes=_wishes("large", "other", "urgent"),
+        asks=4,
+        failures=1,
+        policy=ResidencyPolicy(aging_s=2.0),
+    ),
+    "residency-shards": ResidencyBounds(
+        nodes=_PAIR_AND_TRIO,
+        models=(_SMALL, _SPLIT),
+        wishes=(
+            ("deploy", (("small", 2),)),
+            ("deploy", (("split", 1),)),
+            ("deploy", (("small", 1),)),
+            ("deploy", (("split", 2),)),
+        ),
+        failures=1,
+        repeats=1,
+    ),
+    "residency-unreserved": ResidencyBounds(
+        nodes=_ONE,
+        models=(_SMALL, _STAYS, _OTHER),
+        wishes=_wishes("small", "large", "other"),
+        asks=3,
+        failures=1,
+        policy=ResidencyPolicy(reserves=False),
     ),
     "residency-turns": in_turns(1, 3, 4, asks=4),
     "residency-heirs": in_turns(3, 4, asks=3, replacements=2),

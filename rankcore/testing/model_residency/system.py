@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from rankcore.kernel import Violation
 from rankcore.residency import Phase, Resident
+from rankcore.residency.state import ResidencyNode
 from rankcore.testing.explorable import SelfChecked
 from rankcore.testing.model_residency.bounds import ResidencyBounds
 from rankcore.testing.model_residency.canonical import canonical
@@ -70,5 +71,13 @@ def _has_room(world: ResidencyWorld, resident: Resident) -> bool:
     """Whether so many GPUs of one node have room, free as they are."""
     spec, state = world.state.models[resident.model], world.state
     parts = spec.gpus or 1  # one holds any model that does not say
-    need = -(-(spec.weight_bytes + spec.working_bytes) // parts)
-    return any(sum(gpu.free_bytes >= need for gpu in node.gpus) >= parts for node in state.nodes.values())
+    shards = spec.shard_bytes or ((parts, -(-(spec.weight_bytes + spec.working_bytes) // parts)),)
+    return any(has_room_for(node, shards) for node in state.nodes.values())
+
+
+def has_room_for(node: ResidencyNode, shards: Sequence[tuple[int, int]]) -> bool:
+    """Whether the fewest GPUs of a node that could hold it, were they empty, have room for it."""
+    for parts, need in shards:
+        if sum(gpu.capacity_bytes >= need for gpu in node.gpus) >= parts:
+            return sum(gpu.free_bytes >= need for gpu in node.gpus) >= parts
+    return False
