@@ -1,79 +1,36 @@
 """The bench of `rankcore conform local`: real processes, which do what files in a folder say."""
 
-import json
 import os
 import shutil
 import signal
-import socket
 import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import attrs
 
 from executors.local.executor import LocalExecutor
 from executors.local.places import Address, survivors
-from executors.local.replica import OBSERVE
-from rankcore import DeploymentSpec, ReplicaRank
+from executors.obedient_replicas import ObedientReplicas, ask
+from rankcore import DeploymentSpec
 from rankcore.events import NodeChanged
-from rankcore.frozen import freeze_json
-from rankcore.testing.conformance.system import Belief, SelfReport
+from rankcore.testing.conformance.system import SelfReport
 from rankcore.values import NodeId, ReplicaId
-
-APPLICATION = """
-import tempfile
-import time
-from pathlib import Path
-from executors.ray_gpu import deployment
-
-FOLDER = Path({folder!r})
-
-def wait():
-    begun = time.monotonic()
-    while (FOLDER / "slow").exists() and time.monotonic() < begun + float((FOLDER / "slow").read_text() or 0.0):
-        time.sleep(0.01)
-
-@deployment
-class Obedient:
-    def __init__(self):
-        wait()
-        for order in sorted(FOLDER.glob("fail.*")):
-            try:
-                order.unlink()
-            except FileNotFoundError:
-                continue  # another replica has failed for it
-            raise RuntimeError("told to fail")
-
-    def reconfigure(self, user_config, rank):
-        wait()
-
-    def check_ready(self):
-        return not (FOLDER / "closed").exists()
-
-    def __del__(self):
-        wait()
-
-app = Obedient.bind()
-"""
 
 ROOM = 1000
 
 
-class LocalBench:
+class LocalBench(ObedientReplicas):
     """Each controller is a `LocalExecutor` of this process; a crash of one takes its connections away."""
 
     patience_s = 300.0
     name = "conformance"
 
     def __init__(self, folder: Path) -> None:
-        self.orders = folder / "orders"
-        self.orders.mkdir()
+        super().__init__(folder)
         self.folder = Path(tempfile.mkdtemp(prefix="rcl-", dir="/tmp"))  # sockets have short paths
-        self.application = folder / "obedient.py"
-        self.application.write_text(APPLICATION.format(folder=str(self.orders)))
         self.there_are = ["a", "b"]
         self.executors: list[LocalExecutor] = []
         self.spec = DeploymentSpec(name=self.name, target_replicas=0, health_check_period_s=0.1)
@@ -81,7 +38,7 @@ class LocalBench:
 
     def open(self, epoch: int) -> LocalExecutor:
         """A controller begins."""
-        executor = self.executor(f"{self.application}:app", lambda: self.spec, epoch)
+        executor = self.executor(self.application, lambda: self.spec, epoch)
         for node in self.there_are:
             executor.tell(NodeChanged(node_id=node, capacity=ROOM, at=self.now()))
         self.executors.append(executor)
@@ -145,20 +102,6 @@ class LocalBench:
             if address.node_id == node_id:
                 os.kill(address.pid, signal.SIGKILL)
 
-    def fail_starts(self, count: int) -> None:
-        """A file for each."""
-        for number in range(count):
-            (self.orders / f"fail.{number}").touch()
-
-    def slow(self, by_s: float) -> None:
-        """A file that says for how long."""
-        (self.orders / "slow").write_text(str(by_s))
-
-    def take_requests(self, yes: bool) -> None:
-        """A file says no."""
-        closed = self.orders / "closed"
-        closed.unlink(missing_ok=True) if yes else closed.touch()
-
     def addresses(self) -> list[Address]:
         """Of all that have a socket."""
         return [Address.of(path, self.name) for path in self.folder.glob("*@*")]
@@ -177,21 +120,3 @@ class LocalBench:
             with suppress(ProcessLookupError):
                 os.kill(address.pid, signal.SIGKILL)
         shutil.rmtree(self.folder)
-
-
-def ask(connection: socket.socket) -> SelfReport | None:
-    """What a replica says of itself; None: it has not come up yet, or is gone."""
-    try:
-        with connection, connection.makefile("rwb") as conversation:  # whose end sends what a dead replica has not taken
-            connection.settimeout(60.0)
-            conversation.write(OBSERVE.encode() + b"\n")
-            conversation.flush()
-            line = conversation.readline()
-    except OSError:
-        return None
-    if not line:
-        return None
-    said: dict[str, Any] = json.loads(line)
-    history = said.pop("history")
-    beliefs = tuple(Belief(since, ReplicaRank(*ranks)) for since, ranks in history)
-    return SelfReport(**{**said, "beliefs": beliefs, "user_config": freeze_json(said["user_config"])})

@@ -48,7 +48,10 @@ from rankcore.values import NodeId, ReplicaId
 
 UNLISTED_MAX = 2
 """Lists without a job that was there, before it is taken for one that Slurm has forgotten."""
-NO_ROOM = ("Resources", "Priority", "ReqNodeNotAvail", "QOSMaxJobsPerUserLimit", "AssocMaxJobsLimit", "Nodes_required")
+UNDECIDED = "None"
+"""Slurm's reason of a job that its scheduler has not looked at yet."""
+COMES = ("BeginTime", "Cleaning", "Prolog")
+"""Its reasons of jobs whose place is made ready; with any other, of which each release has more, there is none to be had."""
 DRAINED = ("draining", "drained", "drain", "maint", "reserved")
 
 
@@ -207,9 +210,10 @@ class SlurmExecutor(LineExecutor[JobOfReplica]):
             return  # it has been there before: its end, or its second life, is told by its birth record
         if replica.pending_since is None:
             replica.pending_since = now()
-        if replica.pending is None or replica.pending.reason != job.reason:
-            is_full = job.reason.startswith(NO_ROOM)
-            replica.pending = ReplicaPending(replica_id=replica.replica_id, reason=job.reason, no_room=is_full, at=now())
+        reason = f"Slurm says {job.reason}"
+        if job.reason != UNDECIDED and (replica.pending is None or replica.pending.reason != reason):
+            no_room = job.reason not in COMES
+            replica.pending = ReplicaPending(replica_id=replica.replica_id, reason=reason, no_room=no_room, at=now())
             self.tell(replica.pending)
         if now() > replica.pending_since + self._options.pending_timeout_s and replica.failure is None:
             reason = f"no room for {self._options.pending_timeout_s:g} s: {job.reason}"

@@ -81,4 +81,6 @@ def test_a_node_that_is_named_is_meant_and_others_keep_to_what_is_cordoned():
 def test_an_option_that_cannot_be_says_what_can(option, value):
     with pytest.raises(SlurmError, match=f"option {option} must be a number of at least"):
         SlurmOptions(**{option: value})
+    with pytest.raises(SlurmError, match=r"option folder must be a path on .* found nothing"):
+        SlurmOptions(folder=" ")
     assert SlurmOptions(partition="gpu", gres="gpu:1").arguments() == ["--cpus-per-task=1", "--partition=gpu", "--gres=gpu:1"]

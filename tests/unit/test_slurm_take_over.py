@@ -4,11 +4,14 @@ import pytest
 
 from executors.run.fence import Fence
 from executors.slurm import scheduler
+from executors.slurm.errands import Listed
 from executors.slurm.executor import SlurmExecutor
 from executors.slurm.folder import AT, START, claim, identity, prepare, unlisted
 from executors.slurm.options import SlurmOptions
 from executors.slurm.scheduler import Comment, Job, NodeSeen
 from rankcore import DeploymentSpec
+from rankcore.commands import StartReplica
+from rankcore.events import ReplicaPending
 
 SPEC = DeploymentSpec(name="a/m", target_replicas=1)
 
@@ -22,20 +25,43 @@ def begun(tmp_path, monkeypatch):
     (tmp_path / AT / "1.0").write_text("")
     monkeypatch.setattr(scheduler, "nodes", lambda partition: {"n0": NodeSeen("idle", True, 8, "")})
 
-    def begin(state, folder, token="t"):
+    def executor(state, folder, token="t"):
         there = Job("7", state, "n0", "None", Comment("a/m#1.0", 1, token, folder))
         monkeypatch.setattr(scheduler, "jobs", lambda name: {token: there})
-        executor = SlurmExecutor(tmp_path, "m:app", lambda: SPEC, 2, SlurmOptions(), Fence(tmp_path, 2))
+        return SlurmExecutor(tmp_path, "m:app", lambda: SPEC, 2, SlurmOptions(), Fence(tmp_path, 2))
+
+    def begin(*given):
+        executor = begin.executor(*given)
         found = {each: replica.token for each, replica in executor.replicas.items()}
         executor.close()
         return found
 
+    begin.executor = executor
     return begin
 
 
 def test_a_job_of_that_name_in_another_folder_is_left_alone(tmp_path, begun, monkeypatch):
     monkeypatch.setattr(scheduler, "end", lambda job_id: pytest.fail("it is somebody else's"))
     assert begun("RUNNING", "another folder", "theirs") == {"a/m#1.0": "t"}, "and ours is a survivor that Slurm does not list"
+
+
+def test_why_a_job_waits_is_told_in_the_words_of_slurm_whenever_they_change(tmp_path, begun):
+    executor = begun.executor("PENDING", identity(tmp_path))
+    executor.execute(StartReplica("a/m#2.0", 0, "1", None, (), 2))
+    token = executor.replicas["a/m#2.0"].token
+    reasons = ("None", "Resources", "Resources", "ReqNodeNotAvail, UnavailableNodes:n0", "JobHeldUser", "BeginTime")
+    for reason in reasons:
+        waits = Job("8", "PENDING", "", reason, Comment("a/m#2.0", 2, token, identity(tmp_path)))
+        executor._see(Listed({token: waits}, {}, frozenset(), {}))
+    told = [executor.poll() for _ in range(4)]
+    executor.close()
+    assert all(isinstance(each, ReplicaPending) for each in told), told
+    assert [(each.reason, each.no_room) for each in told] == [
+        ("Slurm says Resources", True),
+        ("Slurm says ReqNodeNotAvail, UnavailableNodes:n0", True),
+        ("Slurm says JobHeldUser", True),
+        ("Slurm says BeginTime", False),
+    ]
 
 
 @pytest.mark.parametrize(("state", "survives"), [("CANCELLED", False), ("RUNNING", True)])
