@@ -24,7 +24,6 @@ from executors.slurm.folder import (
     identity,
     listens_at,
     prepare,
-    renewed_at_ns,
     serial_of,
     unlisted,
 )
@@ -44,7 +43,7 @@ from rankcore.events import (
     ReplicaStopped,
     ReplicaUnhealthy,
 )
-from rankcore.values import NodeId, ReplicaId
+from rankcore.values import NodeId, ReplicaId, age_key
 
 UNLISTED_MAX = 2
 """Lists without a job that was there, before it is taken for one that Slurm has forgotten."""
@@ -102,7 +101,7 @@ class SlurmExecutor(LineExecutor[JobOfReplica]):
     ) -> None:
         super().__init__(folder, application, spec, epoch, fence)
         prepare(folder)
-        self._options = options
+        self._options, self._first_epoch = options, epoch
         self._closed: frozenset[NodeId] = frozenset()
         self._nodes: Mapping[NodeId, NodeSeen] = {}
         name = f"rankcore/{folder.parent.name}/{folder.name}"
@@ -141,8 +140,8 @@ class SlurmExecutor(LineExecutor[JobOfReplica]):
         self._errands.ask(EndJob(replica.replica_id, replica.token))
 
     def _begin(self, command: StartReplica) -> JobOfReplica | None:
-        if renewed_at_ns(self.folder, serial_of(command.replica_id)) is not None:
-            self.tell(ReplicaStopped(replica_id=command.replica_id, at=now()))  # it has had its life, for an earlier controller
+        if age_key(command.replica_id)[0] < self._first_epoch:
+            self.tell(ReplicaStopped(replica_id=command.replica_id, at=now()))  # of an earlier controller, and no survivor
             return None
         replica = JobOfReplica(command.replica_id, new_token())
         self._errands.ask(Submit(command, replica.token, tuple(sorted(self._closed))))
