@@ -7,24 +7,22 @@ taken away; whose cluster it is may do that, and overrides `lose_node`.
 import itertools
 import os
 import shutil
+import signal
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import attrs
-
-from executors.obedient_replicas import ObedientReplicas, ask
+from executors.line_bench import LineBench
 from executors.slurm import scheduler
 from executors.slurm.executor import DRAINED, SlurmExecutor
-from executors.slurm.folder import AT, BORN, ENDED, listens_at, serial_of
+from executors.slurm.folder import AT, BORN, ENDED, listens_at
 from executors.slurm.options import SlurmError, SlurmOptions
 from executors.slurm.scheduler import Job
-from executors.slurm.standing import JobStanding, standing
+from executors.slurm.standing import STANDINGS, JobStanding
 from rankcore import DeploymentSpec
 from rankcore.testing.conformance.running import NotTriedError
-from rankcore.testing.conformance.system import SelfReport
 from rankcore.values import NodeId, ReplicaId
 
 NODES_MIN, ROOM_MIN = 2, 6
@@ -33,8 +31,8 @@ END_S = 120.0
 NUMBERS = itertools.count()
 
 
-class SlurmBench(ObedientReplicas):
-    """Each controller is a `SlurmExecutor` of this process; a crash of one takes its thread and its connections away.
+class SlurmBench(LineBench[SlurmExecutor]):
+    """Jobs of one user on a cluster.
 
     Args:
         shared: A folder of this user that login and compute nodes share. What is made there is gone at the end.
@@ -44,78 +42,37 @@ class SlurmBench(ObedientReplicas):
         SlurmError: The cluster is too small, or does not answer.
     """
 
-    patience_s = 300.0
-    name = "conformance"
-
     def __init__(self, shared: Path, options: SlurmOptions) -> None:
-        self.namespace = f"conform{os.getpid()}.{next(NUMBERS)}"
-        self.options, self.there_are = options, nodes_with_room(options)
+        self.namespace, self.options = f"conform{os.getpid()}.{next(NUMBERS)}", options
+        nodes = nodes_with_room(options)
         (shared / self.namespace).mkdir(mode=0o700)
-        super().__init__(shared / self.namespace)
+        super().__init__(shared / self.namespace, nodes)
         self.folder = shared / self.namespace / self.name
         self.folder.mkdir(mode=0o700)
-        self.executors: list[SlurmExecutor] = []
-        self._found: Sequence[ReplicaId] = ()
-        self._hanging: set[str] = set()
-        self.spec = DeploymentSpec(name=self.name, target_replicas=0, health_check_period_s=0.1)
 
-    def open(self, epoch: int) -> SlurmExecutor:
-        """A controller begins."""
-        executor = SlurmExecutor(self.folder, self.application, lambda: self.spec, epoch, self.options)
-        self.executors.append(executor)
-        self._found = executor.survivors()
-        return executor
+    def executor(self, application: str, spec: Callable[[], DeploymentSpec], epoch: int) -> SlurmExecutor:
+        """That of a controller."""
+        return SlurmExecutor(self.folder, application, spec, epoch, self.options)
 
-    def survivors(self) -> Sequence[ReplicaId]:
-        """Those that it has found."""
-        return self._found
-
-    def crash(self, executor: SlurmExecutor) -> None:
-        """Let go of what it has."""
-        self.executors.remove(executor)
-        executor.close()
-
-    def now(self) -> float:
-        """On the clock of all controllers, which are in this process."""
-        return time.monotonic()
-
-    def advance(self) -> None:
-        """Wait a little, or for news."""
-        self.executors[-1].wait(0.02) if self.executors else time.sleep(0.02)
-
-    def nodes(self) -> tuple[NodeId, ...]:
-        """Those with room, until one is lost."""
-        return tuple(self.there_are)
-
-    def replicas(self) -> list[SelfReport]:
-        """Ask all where they listen, as a controller does."""
-        found = []
+    def connections(self) -> Iterator[tuple[ReplicaId, socket.socket]]:
+        """By what they have written in the folder."""
         for serial in self.serials():
-            if serial in self._hanging or (listens := listens_at(self.folder, serial)) is None:
-                continue
-            address, secret = listens
-            try:
-                connection = socket.create_connection(address, 10.0)
-                connection.sendall(f"{secret}\n".encode())
-            except OSError:
-                continue
-            if (report := ask(connection)) is not None:
-                found.append(report)
-        return found
+            with suppress(OSError):
+                if (listens := listens_at(self.folder, serial)) is not None:
+                    address, secret = listens
+                    connection = socket.create_connection(address, 10.0)
+                    connection.sendall(f"{secret}\n".encode())
+                    yield f"{self.name}#{serial}", connection
 
     def serials(self) -> list[str]:
         """Of those that listen, or have."""
         return [path.name for path in (self.folder / AT).glob("*[0-9]")]
 
-    def kill(self, replica_id: ReplicaId) -> None:
-        """By a signal to its job, which is as sudden wherever it is."""
-        self._signal(replica_id, "KILL")
-
-    def hang(self, replica_id: ReplicaId) -> None:
-        """Stop it where it is; from now on it is soon suspected."""
-        self._hanging.add(serial_of(replica_id))
-        self._signal(replica_id, "STOP")
-        self.spec = attrs.evolve(self.spec, health_check_timeout_s=1.0)
+    def send(self, replica_id: ReplicaId, number: signal.Signals) -> None:
+        """By Slurm, which reaches it wherever it is."""
+        for job in self.jobs():
+            if job.comment.replica == replica_id:
+                scheduler.send(job.job_id, number)
 
     def lose_node(self, node_id: NodeId) -> None:
         """No user may.
@@ -125,16 +82,10 @@ class SlurmBench(ObedientReplicas):
         """
         raise NotTriedError("no node is taken away: only who runs the cluster may do that")
 
-    def _signal(self, replica_id: ReplicaId, name: str) -> None:
-        for job in self.jobs():
-            if job.comment.replica == replica_id:
-                scheduler.signal(job.job_id, name)
-
     def jobs(self) -> list[Job]:
-        """Those of this bench that are not over."""
+        """Those of this bench that Slurm holds for alive; of others, whose node it has lost, the folder ends the processes."""
         listed = scheduler.jobs(f"rankcore/{self.namespace}/{self.name}").values()
-        nodes = scheduler.nodes(self.options.partition)
-        return [job for job in listed if standing(job, nodes) is not JobStanding.OVER]
+        return [job for job in listed if STANDINGS.get(job.state) not in (JobStanding.OVER, JobStanding.DOUBTFUL)]
 
     def __enter__(self) -> "SlurmBench":
         return self

@@ -1,6 +1,7 @@
 """The calls to Slurm: submit, list, cancel, and what nodes there are. Each waits for its answer."""
 
 import os
+import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -172,13 +173,13 @@ def exclude(job_id: str, nodes: Sequence[str]) -> None:
 
 def end(job_id: str) -> None:
     """End a job's processes at once, and the job with them; one that is over is none."""
-    signal(job_id, "KILL")
+    send(job_id, signal.SIGKILL)
     _cancel(job_id)  # one that has not begun is ended by this
 
 
-def signal(job_id: str, name: str) -> None:
+def send(job_id: str, number: signal.Signals) -> None:
     """Send all processes of a job a signal; one that is over, or has not begun, has none."""
-    _cancel(f"--signal={name}", "--full", job_id)
+    _cancel(f"--signal={number.name.removeprefix('SIG')}", "--full", job_id)
 
 
 def _cancel(*arguments: str) -> None:

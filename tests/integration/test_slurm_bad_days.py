@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from executors.obedient_replicas import ask
+from executors.line_bench import ask
 from executors.slurm.folder import BORN, START, listens_at
 from rankcore.commands import KillReplica, StartReplica
 from rankcore.events import (
