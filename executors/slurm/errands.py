@@ -223,7 +223,7 @@ class Errands:
         comment = Comment(errand.replica_id, errand.start.epoch, errand.token, self._identity)
         # -P: a folder `executors` where this is run is not taken for ours.
         where = scheduler.Where(errand.start.node_id, errand.without)
-        command = (sys.executable, "-P", "-m", "executors.slurm.replica", str(self._folder), serial)
+        command = (sys.executable, "-P", "-m", "executors.slurm.replica", str(self._folder), serial, errand.token)
         log = str(self._folder / "log")
         try:
             with self._fence.upheld():

@@ -40,10 +40,9 @@ from rankcore.events import (
     ReplicaPending,
     ReplicaPlaced,
     ReplicaStartFailed,
-    ReplicaStopped,
     ReplicaUnhealthy,
 )
-from rankcore.values import NodeId, ReplicaId, age_key
+from rankcore.values import NodeId, ReplicaId
 
 UNLISTED_MAX = 2
 """Lists without a job that was there, before it is taken for one that Slurm has forgotten."""
@@ -101,7 +100,7 @@ class SlurmExecutor(LineExecutor[JobOfReplica]):
     ) -> None:
         super().__init__(folder, application, spec, epoch, fence)
         prepare(folder)
-        self._options, self._first_epoch = options, epoch
+        self._options = options
         self._closed: frozenset[NodeId] = frozenset()
         self._nodes: Mapping[NodeId, NodeSeen] = {}
         name = f"rankcore/{folder.parent.name}/{folder.name}"
@@ -140,9 +139,6 @@ class SlurmExecutor(LineExecutor[JobOfReplica]):
         self._errands.ask(EndJob(replica.replica_id, replica.token))
 
     def _begin(self, command: StartReplica) -> JobOfReplica | None:
-        if age_key(command.replica_id)[0] < self._first_epoch:
-            self.tell(ReplicaStopped(replica_id=command.replica_id, at=now()))  # of an earlier controller, and no survivor
-            return None
         replica = JobOfReplica(command.replica_id, new_token())
         self._errands.ask(Submit(command, replica.token, tuple(sorted(self._closed))))
         return replica

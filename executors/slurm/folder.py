@@ -20,7 +20,7 @@ NODE_FAIL and its process lives. So the identity of a job is its token, never it
 
 Once an end is told all files of a replica go (`forget`): `start/<serial>` first and `born/<serial>` last. A job that comes back
 from the dead takes its life first, and only then reads what it is started with. So where it can take a life a second time,
-there is nothing that it could start with. Nobody is started by an id of an earlier epoch, so none needs to be remembered.
+there is nothing that it could start with, or it is for a job with another token; then it gives that life back, and exits.
 
 All users of a cluster see the names and comments of jobs, and may give theirs the same. So jobs of others are not listed, and a
 token opens nothing: who connects says a secret, which is in this folder alone, and the folder is this user's.

@@ -2,8 +2,8 @@
 
 `folder` says which race each of the following is for:
 
-1. The birth record comes first. Who finds it there was never wanted, or has lived, and who has nothing to start with by then is
-   forgotten: it exits with status 0.
+1. The birth record comes first. Who finds it there was never wanted, or has lived, and who finds nothing to start with by then,
+   or what another job is to start with, is forgotten: it exits with status 0.
 2. Then it listens, and only then reads the fence: a controller that has not found its address has raised the fence before.
 3. From then on one thread renews the lease, and another ends this process when that has not worked for `lease_s`: two, since a
    read of a network file system may hang.
@@ -18,11 +18,12 @@ import socket
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from executors.local.replica import LINE_BYTES_MAX, ORPHAN_S, LocalReplica
 from executors.run.files import newest_epoch
-from executors.slurm.folder import AT, BORN, ENDED, NOTICE, START, claim, forget
+from executors.slurm.folder import AT, BORN, ENDED, NOTICE, START, claim
 from executors.whole_files import write_whole
 from rankcore.codec import from_json
 from rankcore.commands import StartReplica
@@ -96,13 +97,14 @@ def keep_lease(folder: Path, serial: str, lease_s: float) -> None:
 
 def main() -> None:
     """Be the replica that the command line names."""
-    folder, serial = Path(sys.argv[1]), sys.argv[2]
+    folder, serial, token = Path(sys.argv[1]), *sys.argv[2:]
     if not claim(folder, serial):  # 1
         return
-    try:
+    said = {}
+    with suppress(FileNotFoundError):
         said = json.loads((folder / START / serial).read_bytes())
-    except FileNotFoundError:
-        return forget(folder, serial)
+    if said.get("token") != token:
+        return (folder / BORN / serial).unlink(missing_ok=True)
     keep_lease(folder, serial, said["lease_s"])
     start = from_json(said["start"], StartReplica)
     replica = JobReplica(folder, said["application"], start, said["secret"], serial)

@@ -56,10 +56,13 @@ def test_who_was_born_is_a_survivor_though_slurm_has_forgotten_it_until_it_has_e
 
 def test_a_job_that_comes_back_from_the_dead_has_nothing_to_start_with_and_leaves_nothing(tmp_path):
     prepare(tmp_path)
-    begun = [sys.executable, "-P", "-m", "executors.slurm.replica", str(tmp_path), "1.0"]
-    done = subprocess.run(begun, capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert files_in(tmp_path) == []
+    begun = [sys.executable, "-P", "-m", "executors.slurm.replica", str(tmp_path), "1.0", "its token"]
+    for there_are in ([], ["start/1.0"]):
+        for name in there_are:
+            (tmp_path / name).write_text('{"token": "of another job"}')
+        done = subprocess.run(begun, capture_output=True, text=True)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert files_in(tmp_path) == there_are
 
 
 def test_what_is_left_of_replicas_that_were_forgotten_is_gone_with_the_next_controller(tmp_path):
