@@ -17,7 +17,7 @@ from pathlib import Path
 from executors.line_bench import LineBench
 from executors.slurm import scheduler
 from executors.slurm.executor import DRAINED, SlurmExecutor
-from executors.slurm.folder import AT, BORN, ENDED, listens_at
+from executors.slurm.folder import AT, BORN, ENDED, listens_at, serial_of
 from executors.slurm.options import SlurmError, SlurmOptions
 from executors.slurm.scheduler import Job
 from executors.slurm.standing import STANDINGS, JobStanding
@@ -73,6 +73,22 @@ class SlurmBench(LineBench[SlurmExecutor]):
         for job in self.jobs():
             if job.comment.replica == replica_id:
                 scheduler.send(job.job_id, number)
+
+    def kill(self, replica_id: ReplicaId) -> None:
+        """By a signal, which Slurm hands on by and by: until nobody listens there any more."""
+        super().kill(replica_id)
+        end_at = time.monotonic() + END_S
+        while time.monotonic() < end_at and self._listens(serial_of(replica_id)):
+            time.sleep(0.02)
+
+    def _listens(self, serial: str) -> bool:
+        if (listens := listens_at(self.folder, serial)) is None:
+            return False
+        try:
+            socket.create_connection(listens[0], 10.0).close()
+        except OSError:
+            return False
+        return True
 
     def lose_node(self, node_id: NodeId) -> None:
         """No user may.
