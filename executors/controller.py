@@ -48,7 +48,7 @@ from rankcore.errors import InvalidEventError
 from rankcore.events import NodeLost
 from rankcore.progress import progress_of
 from rankcore.values import NodeId, age_key
-from rankcore.waits import unready_in_words
+from rankcore.waits import replica_in_words
 
 LOGGER = logging.getLogger(__name__)
 Begin: TypeAlias = Callable[[str, Callable[[], DeploymentSpec], int, ControllerFence], OpenExecutor]
@@ -349,7 +349,7 @@ class Controller:
                 node_id=replica.node_id,
                 pid=self.executor.pid_of(replica_id),
                 version=replica.version,
-                message=unready_in_words(replica.unready, now()) if replica.unready is not None else "",
+                message=replica_in_words(replica, now()),
             )
             for replica_id, replica in sorted(state.replicas.items(), key=lambda item: age_key(item[0]))
         ]

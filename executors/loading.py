@@ -114,7 +114,14 @@ def _import(place: str) -> Any:
         raise LoadError(f"{place}: there is no such file")
     # Replicas import the module by its name, so that its folder has to be where modules are looked for.
     sys.path.insert(0, str(path.resolve().parent))
-    return _guarded(place, lambda: importlib.import_module(path.stem))
+    module = _guarded(place, lambda: importlib.import_module(path.stem))
+    file = getattr(module, "__file__", None)
+    if file is None or Path(file).resolve() != path.resolve():
+        where = file or "Python itself"
+        raise LoadError(
+            f"{place} cannot be imported: the module {path.stem!r} is another one here, of {where}: rename the file"
+        )
+    return module
 
 
 def in_users_code(act: Callable[[], T]) -> T:

@@ -111,7 +111,8 @@ class ExecutorPlugin:
         open: Begins a controller's executor: of a target (MODULE:APP), for a spec, which is what is wanted now whenever it is
             called, with an epoch and a fence that is up already. None: it has a controller of its own, see `functions`.
         fence: Of a namespace and a deployment; None: files of this machine (`executors.run.folder_fence`).
-        bench: A bench for the conformance kit in a folder, as a context manager; None: `rankcore conform` has none.
+        bench: A bench for the conformance kit, as a context manager, of a folder that is gone at its end and of options; None:
+            `rankcore conform` has none.
         functions: A module with functions of the names of `executors.ray_gpu`, by which commands ask its controller; None: they
             ask the commands of this machine that run controllers (`executors.run.api`).
     """
@@ -121,7 +122,7 @@ class ExecutorPlugin:
     check: Callable[[Any], str | None]
     open: Callable[[str, Callable[[], DeploymentSpec], int, ControllerFence, Any], OpenExecutor] | None = None
     fence: Callable[[str, str, Any], ControllerFence] | None = None
-    bench: Callable[[Path], AbstractContextManager[Any]] | None = None
+    bench: Callable[[Path, Any], AbstractContextManager[Any]] | None = None
     functions: str | None = None
 
 

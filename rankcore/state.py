@@ -59,10 +59,12 @@ class Waiting(Struct, frozen=True, gc=False):
     Attributes:
         no_room_since: Since when it has found no room; None: it finds some.
         said_at: When that was so, on the executor's clock; older news is late.
+        reason: What it waits for, as the executor says it.
     """
 
     no_room_since: float | None
     said_at: float
+    reason: str = ""
 
 
 class Replica(Struct, frozen=True, gc=False):

@@ -121,8 +121,11 @@ def _room(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableFields",
     lacking = without_place(spec, status, tables, now)
     if lacking:
         what = "no room" if tables.roomless.size or spec.placement == "pack_ranks" else "no place yet"
-        has_it = _who_has_it(spec, tables, _lacking_place(spec, status, tables, now)[0])
+        first = _lacking_place(spec, status, tables, now)[0]
+        has_it = _who_has_it(spec, tables, first)
         found = f"{what}, {_places(tables)} of {spec.target_replicas}: {lacking.partition(':')[0]}"
+        if first in tables.slots and (why := _why_it_waits(tables.replicas.get(tables.slots[first].holder or ""))):
+            found = f"{found} ({why})"
         return f"{found}; {has_it}" if has_it else found
     early = [rank for rank in tables.rollout.stoppable if rank not in tables.rollout.arrived]  # waited for in vain
     return f"no room yet for what is started early: {_ranks(early)} a successor without a place" if early else ""
@@ -190,7 +193,8 @@ def _unavailable(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableF
             if holder is None:
                 yield f"rank {rank} vacant"
             elif holder.ready_at is None:
-                yield f"rank {rank} {holder.state.lower()} for {_since(holder, now)}"
+                why = _why_it_waits(holder)
+                yield f"rank {rank} {holder.state.lower()} for {_since(holder, now)}" + (f" ({why})" if why else "")
             elif holder.unready is not None:
                 yield f"rank {rank} {unready_in_words(holder.unready, now)}"
             elif holder.ready_at + spec.min_ready_s > now:
@@ -199,6 +203,23 @@ def _unavailable(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableF
     which = _listed(found()) if status not in (DELETING, DELETED) else ""
     budget = f" ({spec.unavailable_max} may be)" if is_under_way(spec, status, tables) else ""
     return f"not available{budget}: {which}" if which else ""
+
+
+def replica_in_words(replica: "Replica", now: float) -> str:
+    """Why a replica has no place yet, or gets no requests, such as "no room for 12.5 s: no node has 2 CPUs"; else empty."""
+    if replica.unready is not None:
+        return unready_in_words(replica.unready, now)
+    why = _why_it_waits(replica)
+    if replica.no_room_since is None or replica.state is not REQUESTED:
+        return why
+    return f"no room for {_tenths(now - replica.no_room_since)} s" + (f": {why}" if why else "")
+
+
+def _why_it_waits(replica: "Replica | None") -> str:
+    """What the executor has said last of one that has no place yet."""
+    if replica is None or replica.state is not REQUESTED or replica.waiting is None:
+        return ""
+    return replica.waiting.reason[:REASON_MAX]
 
 
 def unready_in_words(unready: "Unready", now: float) -> str:

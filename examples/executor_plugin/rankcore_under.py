@@ -59,7 +59,7 @@ def begin(
     return executor
 
 
-def bench(folder: Path) -> LocalBench:
+def bench(folder: Path, options: UnderOptions) -> LocalBench:
     """A fresh one."""
     return UnderBench(folder)
 

@@ -3,7 +3,7 @@
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import typer
 
 from executors.cli.asked import BAD_INPUT, asked, end
 from executors.plugin import PluginError, checked, named, options_of
+from rankcore.errors import RankcoreError
 
 BROKEN = 1
 MakeBench = Callable[[Path], AbstractContextManager[Any]]
@@ -31,11 +32,11 @@ class WhatCame:
     detail: str = ""
 
 
-def conform(name: str, expression: str | None, seeds: int, show_list: bool = False) -> None:
+def conform(name: str, expression: str | None, seeds: int, show_list: bool = False, options: Sequence[str] = ()) -> None:
     """Do what `commands/conform.py` says."""
     from rankcore.testing.conformance.kit import tries
 
-    make_bench = asked(lambda: bench_of(name))
+    make_bench = asked(lambda: bench_of(name, options))
     meant = asked(lambda: chosen(expression))
     found = [each for each in tries(range(1, seeds + 1)) if meant(each.name)]
     if not found:
@@ -64,20 +65,28 @@ def conform(name: str, expression: str | None, seeds: int, show_list: bool = Fal
         raise typer.Exit(BROKEN)
 
 
-def bench_of(name: str) -> MakeBench:
-    """The bench that an executor brings.
+def bench_of(name: str, said: Sequence[str]) -> MakeBench:
+    """The bench that an executor brings, with options NAME=VALUE.
 
     Raises:
-        PluginError: There is no such executor, it cannot run here, or it brings none.
+        PluginError: There is no such executor or option, it cannot run here, or it brings none.
     """
     one, plugin = named(name)
     if plugin.bench is None:
         raise PluginError(
             f"executor {one} brings no bench: rankcore/testing/conformance/bench.py says what that is; a plugin names it"
         )
-    if (problem := checked(plugin, options_of(name, plugin, ()))) is not None:
+    options, make = options_of(name, plugin, said), plugin.bench
+    if (problem := checked(plugin, options)) is not None:
         raise PluginError(f"executor {one} cannot run here: {problem}")
-    return plugin.bench
+
+    def fresh(folder: Path) -> AbstractContextManager[Any]:
+        try:
+            return make(folder, options)
+        except (RankcoreError, OSError) as error:
+            end(f"executor {one} cannot be tried here: {error}", BAD_INPUT)
+
+    return fresh
 
 
 def chosen(expression: str | None) -> Callable[[str], bool]:
@@ -112,6 +121,8 @@ def tried(play: Callable[[Any], None], make_bench: MakeBench) -> WhatCame:
         return WhatCame("skipped", str(error))
     except NonconformityError as error:
         return WhatCame("BROKEN", str(error))
+    except typer.Exit:
+        raise  # there can be no bench
     except Exception as error:  # the executor's, or its bench's
         return WhatCame("BROKEN", f"it has failed: {type(error).__name__}: {error}")
     return WhatCame("kept")

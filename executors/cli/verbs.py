@@ -23,8 +23,7 @@ GONE = (
     "its controller is gone, and this is how it was: the same `rankcore run` takes the replicas over; "
     "they end by themselves after 10 minutes"
 )
-SILENT = "its command does not answer, and this is how it was when that was written down last: it may begin, end, or be stopped"
-OF_SPEAKER = {"is gone": GONE, "is silent": SILENT}
+SILENT = "this is how it was when its command wrote that down last: "
 
 
 def status(namespace: str | None, as_json: bool, name: str | None = None) -> None:
@@ -50,7 +49,7 @@ def status_here(namespace: str, as_json: bool, name: str | None = None) -> None:
     if not found:
         end(f"nothing runs on this machine in namespace {namespace!r}: see `rankcore run --help`", BAD_INPUT)
     damaged, shown = False, 0
-    for status, speaker in found:
+    for status, speaker, why in found:
         if isinstance(status, DamagedFileError):
             typer.echo(f"rankcore: error: {status}", err=True)
             damaged = True
@@ -65,12 +64,12 @@ def status_here(namespace: str, as_json: bool, name: str | None = None) -> None:
             typer.echo(msgspec.json.encode(status).decode())
         else:
             Console(highlight=False).print(view(status))
-        if speaker in OF_SPEAKER:
-            typer.echo(OF_SPEAKER[speaker], err=as_json)
+        if speaker != "answers":
+            typer.echo(GONE if speaker == "is gone" else f"{SILENT}{why}", err=as_json)
     if damaged:
         raise typer.Exit(BAD_INPUT)
     if not shown:
-        there_are = [each for status, _ in found if not isinstance(status, DamagedFileError) for each in status.deployments]
+        there_are = [each for status, *_ in found if not isinstance(status, DamagedFileError) for each in status.deployments]
         end(not_one("application or deployment", str(name), (), there_are), BAD_INPUT)
 
 

@@ -1,142 +1,54 @@
 """The bench of `rankcore conform local`: real processes, which do what files in a folder say."""
 
-import json
 import os
 import shutil
 import signal
 import socket
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-import attrs
-
+from executors.line_bench import LineBench
 from executors.local.executor import LocalExecutor
 from executors.local.places import Address, survivors
-from executors.local.replica import OBSERVE
-from rankcore import DeploymentSpec, ReplicaRank
+from rankcore import DeploymentSpec
 from rankcore.events import NodeChanged
-from rankcore.frozen import freeze_json
-from rankcore.testing.conformance.system import Belief, SelfReport
 from rankcore.values import NodeId, ReplicaId
-
-APPLICATION = """
-import tempfile
-import time
-from pathlib import Path
-from executors.ray_gpu import deployment
-
-FOLDER = Path({folder!r})
-
-def wait():
-    begun = time.monotonic()
-    while (FOLDER / "slow").exists() and time.monotonic() < begun + float((FOLDER / "slow").read_text() or 0.0):
-        time.sleep(0.01)
-
-@deployment
-class Obedient:
-    def __init__(self):
-        wait()
-        for order in sorted(FOLDER.glob("fail.*")):
-            try:
-                order.unlink()
-            except FileNotFoundError:
-                continue  # another replica has failed for it
-            raise RuntimeError("told to fail")
-
-    def reconfigure(self, user_config, rank):
-        wait()
-
-    def check_ready(self):
-        return not (FOLDER / "closed").exists()
-
-    def __del__(self):
-        wait()
-
-app = Obedient.bind()
-"""
 
 ROOM = 1000
 
 
-class LocalBench:
-    """Each controller is a `LocalExecutor` of this process; a crash of one takes its connections away."""
-
-    patience_s = 300.0
-    name = "conformance"
+class LocalBench(LineBench[LocalExecutor]):
+    """This machine, divided into two nodes."""
 
     def __init__(self, folder: Path) -> None:
-        self.orders = folder / "orders"
-        self.orders.mkdir()
+        super().__init__(folder, ("a", "b"))
         self.folder = Path(tempfile.mkdtemp(prefix="rcl-", dir="/tmp"))  # sockets have short paths
-        self.application = folder / "obedient.py"
-        self.application.write_text(APPLICATION.format(folder=str(self.orders)))
-        self.there_are = ["a", "b"]
-        self.executors: list[LocalExecutor] = []
-        self.spec = DeploymentSpec(name=self.name, target_replicas=0, health_check_period_s=0.1)
-        self.hanging: set[ReplicaId] = set()
 
     def open(self, epoch: int) -> LocalExecutor:
-        """A controller begins."""
-        executor = self.executor(f"{self.application}:app", lambda: self.spec, epoch)
+        """A controller begins, which knows what its nodes hold."""
+        executor = super().open(epoch)
         for node in self.there_are:
             executor.tell(NodeChanged(node_id=node, capacity=ROOM, at=self.now()))
-        self.executors.append(executor)
         return executor
 
     def executor(self, application: str, spec: Callable[[], DeploymentSpec], epoch: int) -> LocalExecutor:
         """That of a controller. A bench of another executor that is made of this one makes another."""
         return LocalExecutor(self.folder, application, spec, epoch, self.there_are)
 
-    def survivors(self) -> list[ReplicaId]:
-        """Those that it finds."""
-        return sorted(self.executors[-1].replicas)
-
-    def crash(self, executor: LocalExecutor) -> None:
-        """Let go of what it has."""
-        self.executors.remove(executor)
-        executor.close()
-
-    def now(self) -> float:
-        """On the clock of all processes."""
-        return time.monotonic()
-
-    def advance(self) -> None:
-        """Wait a little, or for news."""
-        self.executors[-1].wait(0.02) if self.executors else time.sleep(0.02)
-
-    def nodes(self) -> tuple[NodeId, ...]:
-        """Two, until one is lost."""
-        return tuple(self.there_are)
-
     def room(self, node_id: NodeId) -> int:
         """More than any case needs."""
         return ROOM
 
-    def replicas(self) -> list[SelfReport]:
-        """Ask all at their sockets."""
-        found = []
-        for address, connection in survivors(self.folder, self.name):
-            if address.replica_id in self.hanging:
-                connection.close()
-            elif (report := ask(connection)) is not None:
-                found.append(report)
-        return found
+    def connections(self) -> Iterator[tuple[ReplicaId, socket.socket]]:
+        """By their sockets."""
+        return ((address.replica_id, connection) for address, connection in survivors(self.folder, self.name))
 
-    def kill(self, replica_id: ReplicaId) -> None:
-        """By its number."""
+    def send(self, replica_id: ReplicaId, number: signal.Signals) -> None:
+        """By the number of its process."""
         (pid,) = [address.pid for address in self.addresses() if address.replica_id == replica_id]
-        os.kill(pid, signal.SIGKILL)
-
-    def hang(self, replica_id: ReplicaId) -> None:
-        """Stop it where it is; from now on it is soon suspected."""
-        (pid,) = [address.pid for address in self.addresses() if address.replica_id == replica_id]
-        self.hanging.add(replica_id)
-        os.kill(pid, signal.SIGSTOP)
-        self.spec = attrs.evolve(self.spec, health_check_timeout_s=1.0)
+        os.kill(pid, number)
 
     def lose_node(self, node_id: NodeId) -> None:
         """With all that is there."""
@@ -144,20 +56,6 @@ class LocalBench:
         for address in self.addresses():
             if address.node_id == node_id:
                 os.kill(address.pid, signal.SIGKILL)
-
-    def fail_starts(self, count: int) -> None:
-        """A file for each."""
-        for number in range(count):
-            (self.orders / f"fail.{number}").touch()
-
-    def slow(self, by_s: float) -> None:
-        """A file that says for how long."""
-        (self.orders / "slow").write_text(str(by_s))
-
-    def take_requests(self, yes: bool) -> None:
-        """A file says no."""
-        closed = self.orders / "closed"
-        closed.unlink(missing_ok=True) if yes else closed.touch()
 
     def addresses(self) -> list[Address]:
         """Of all that have a socket."""
@@ -177,21 +75,3 @@ class LocalBench:
             with suppress(ProcessLookupError):
                 os.kill(address.pid, signal.SIGKILL)
         shutil.rmtree(self.folder)
-
-
-def ask(connection: socket.socket) -> SelfReport | None:
-    """What a replica says of itself; None: it has not come up yet, or is gone."""
-    try:
-        with connection, connection.makefile("rwb") as conversation:  # whose end sends what a dead replica has not taken
-            connection.settimeout(60.0)
-            conversation.write(OBSERVE.encode() + b"\n")
-            conversation.flush()
-            line = conversation.readline()
-    except OSError:
-        return None
-    if not line:
-        return None
-    said: dict[str, Any] = json.loads(line)
-    history = said.pop("history")
-    beliefs = tuple(Belief(since, ReplicaRank(*ranks)) for since, ranks in history)
-    return SelfReport(**{**said, "beliefs": beliefs, "user_config": freeze_json(said["user_config"])})

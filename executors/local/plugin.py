@@ -36,7 +36,7 @@ def begin(
     return LocalExecutor(fence.folder, target, spec, epoch, options.nodes, fence.raised)
 
 
-def bench(folder: Path) -> Any:
+def bench(folder: Path, options: LocalOptions) -> Any:
     """Real processes, which do what files in a folder say."""
     from executors.local.bench import LocalBench
 

@@ -11,7 +11,7 @@ from rankcore.cluster.names import application_of
 from rankcore.progress import progress_of
 from rankcore.routing.demand import demand_for
 from rankcore.values import age_key
-from rankcore.waits import unready_in_words
+from rankcore.waits import replica_in_words
 
 
 def info_of(
@@ -74,7 +74,6 @@ def replicas_of(found: RayDeployment, waiting_for: str, now: float) -> tuple[Rep
         waits = "it has not reported yet" if replica.state is ReplicaState.RECOVERING else waiting_for
         if waiting_for and isinstance(process, Process) and process.room.no_room is False:
             waits = STARTS
-        unready = unready_in_words(replica.unready, now) if replica.unready is not None else ""
         replicas.append(
             ReplicaStatus(
                 replica_id=id_on_ray,
@@ -83,7 +82,7 @@ def replicas_of(found: RayDeployment, waiting_for: str, now: float) -> tuple[Rep
                 node_id=replica.node_id,
                 pid=endpoint.pid if endpoint is not None else None,
                 version=replica.version,
-                message=waits if process is not None and endpoint is None else unready,
+                message=waits if process is not None and endpoint is None else replica_in_words(replica, now),
             )
         )
     return tuple(sorted(replicas, key=lambda each: each.rank.rank if each.rank is not None else 2**31))

@@ -7,7 +7,6 @@ command's machine (`--node`): what is said of a name is said to all commands of 
 import os
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -299,21 +298,24 @@ Speaker: TypeAlias = Literal["answers", "is silent", "is gone"]
 """A controller, as to where its status is from: itself, or what it wrote down last."""
 
 
-def last_statuses(namespace: str) -> list[tuple[Status | DamagedFileError, Speaker]]:
-    """How each is, or was when its controller ended or wrote that down last; and what the controller does."""
-    found: list[tuple[Status | DamagedFileError, Speaker]] = []
+def last_statuses(namespace: str) -> list[tuple[Status | DamagedFileError, Speaker, str]]:
+    """How each is, or was when its controller ended or wrote that down last; what the controller does, and why it is silent."""
+    found: list[tuple[Status | DamagedFileError, Speaker, str]] = []
     for file in sorted(namespace_folder(namespace).glob(f"*/{STATUS}")):
         speaker: Speaker = "is silent" if is_locked(file.parent) else "is gone"
+        why = ""
         try:
             if speaker == "is silent":
-                with suppress(NoAnswerError):  # it begins, or ends, or is stopped
-                    found.append((_asked(file.parent, "status", as_type=Status), "answers"))
+                try:
+                    found.append((_asked(file.parent, "status", as_type=Status), "answers", ""))
                     continue
-            found.append((read_status(file), speaker))
+                except NoAnswerError as error:  # it begins, or ends, or is stopped
+                    why = str(error)
+            found.append((read_status(file), speaker, why))
         except FileNotFoundError:  # it has ended since
             continue
         except DamagedFileError as error:
-            found.append((error, speaker))
+            found.append((error, speaker, why))
     return found
 
 

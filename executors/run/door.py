@@ -6,8 +6,11 @@ is given by a thread of its own; who does not take it within `TAKE_S` goes witho
 """
 
 import json
+import logging
+import math
 import socket
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +24,14 @@ LINE_BYTES_MAX = 2**20
 READ_BYTES = 65_536
 TAKE_S = 10.0
 ANSWER_S = 60.0
+LOOK_EVERY_S = 0.2
+SILENT_S = 2.0
+"""After so long without an answer it is said who is waited for."""
+STOPPED = ("T", "t")
+"""States of processes in /proc: by a signal, by a debugger."""
+AFTERWARDS = "; its replicas live on, and the same `rankcore run` takes them over"
+
+LOGGER = logging.getLogger(__name__)
 
 
 class Door:
@@ -95,28 +106,64 @@ def _give_slowly(caller: socket.socket, rest: bytes) -> None:
 
 
 def ask(folder: Path, verb: str, arguments: tuple[Any, ...], timeout_s: float = ANSWER_S) -> dict[str, Any]:
-    """What the controller of a deployment answers.
+    """What the controller of a deployment answers. One that is stopped (SIGSTOP) is not waited for, and is asked nothing.
 
     Raises:
-        NoAnswerError: None has answered in time, or it has ended meanwhile.
+        NoAnswerError: None has answered in time, or it is stopped, begins, or has ended meanwhile; the text says what to do.
         PlaceError: Other users could get at the folder.
     """
-    pid = 0
+    deadline, said_at = time.monotonic() + timeout_s, time.monotonic() + SILENT_S
+    pid, said = 0, b""
     try:
         with connected(folder / DOOR, timeout_s) as connection:
             pid = peer_of(connection)
+            _check_goes_on(folder, pid)
             connection.sendall(json.dumps({"verb": verb, "arguments": arguments}).encode() + b"\n")
-            said = b""
-            while data := connection.recv(READ_BYTES):
+            while True:
+                connection.settimeout(max(0.001, min(LOOK_EVERY_S, deadline - time.monotonic())))
+                try:
+                    data = connection.recv(READ_BYTES)
+                except TimeoutError:
+                    _check_goes_on(folder, pid)
+                    if time.monotonic() >= deadline:
+                        raise
+                    if time.monotonic() >= said_at:
+                        said_at = math.inf
+                        LOGGER.warning("%s, is silent: it is waited for, for %g s in all", _named(folder, pid), timeout_s)
+                    continue
+                if not data:
+                    break
                 said += data
+    except NoAnswerError:
+        raise
     except TimeoutError:
         raise NoAnswerError(
-            f"the controller of {folder}, process {pid or 'unknown'}, has not answered within {timeout_s:g} s: `kill -CONT` "
-            "lets one go on that was stopped, `kill -KILL` ends one that hangs, whose replicas live on for ten minutes"
+            f"{_named(folder, pid)}, has not answered within {timeout_s:g} s, and may do what it was asked for later: "
+            f"`kill -KILL {pid or 'PID'}` ends one that hangs{AFTERWARDS}"
         ) from None
     except (ConnectionError, FileNotFoundError):
-        said = b""
+        if not pid:
+            raise NoAnswerError(
+                f"the controller of {folder} takes no requests: it begins, or ends; `rankcore status --executor local` shows it"
+            ) from None
     if not said.endswith(b"\n"):
-        raise NoAnswerError(f"the controller of {folder} has ended before it answered: see `rankcore status --executor local`")
+        raise NoAnswerError(f"{_named(folder, pid)}, has ended before it answered: see `rankcore status --executor local`")
     answer: dict[str, Any] = json.loads(said)
     return answer
+
+
+def _named(folder: Path, pid: int) -> str:
+    return f"the controller of {folder}, process {pid or 'unknown'}"
+
+
+def _check_goes_on(folder: Path, pid: int) -> None:
+    """Raise if a process is stopped, and so answers nobody; where the system does not say how it is, it goes on."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return
+    if state in STOPPED:
+        raise NoAnswerError(
+            f"{_named(folder, pid)}, is stopped (SIGSTOP) and does not answer: `kill -CONT {pid}` lets it go on, "
+            f"`kill -KILL {pid}` ends it{AFTERWARDS}"
+        )

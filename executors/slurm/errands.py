@@ -223,7 +223,7 @@ class Errands:
         comment = Comment(errand.replica_id, errand.start.epoch, errand.token, self._identity)
         # -P: a folder `executors` where this is run is not taken for ours.
         where = scheduler.Where(errand.start.node_id, errand.without)
-        command = (sys.executable, "-P", "-m", "executors.slurm.replica", str(self._folder), serial)
+        command = (sys.executable, "-P", "-m", "executors.slurm.replica", str(self._folder), serial, errand.token)
         log = str(self._folder / "log")
         try:
             with self._fence.upheld():
@@ -239,7 +239,8 @@ class Errands:
 
     def _end(self, errand: EndJob) -> None:
         with self._fence.upheld():
-            (self._folder / ENDED / serial_of(errand.replica_id)).touch()
+            if (self._folder / START / (serial := serial_of(errand.replica_id))).exists():  # else its end has been told
+                (self._folder / ENDED / serial).touch()
             if job_id := self._job_ids.get(errand.token):
                 scheduler.end(job_id)
         if errand.token not in self._job_ids and errand.token in self.watched.values():  # its submission is to come

@@ -24,7 +24,6 @@ from executors.slurm.folder import (
     identity,
     listens_at,
     prepare,
-    renewed_at_ns,
     serial_of,
     unlisted,
 )
@@ -41,14 +40,16 @@ from rankcore.events import (
     ReplicaPending,
     ReplicaPlaced,
     ReplicaStartFailed,
-    ReplicaStopped,
     ReplicaUnhealthy,
 )
 from rankcore.values import NodeId, ReplicaId
 
 UNLISTED_MAX = 2
 """Lists without a job that was there, before it is taken for one that Slurm has forgotten."""
-NO_ROOM = ("Resources", "Priority", "ReqNodeNotAvail", "QOSMaxJobsPerUserLimit", "AssocMaxJobsLimit", "Nodes_required")
+UNDECIDED = "None"
+"""Slurm's reason of a job that its scheduler has not looked at yet."""
+COMES = ("BeginTime", "Cleaning", "Prolog")
+"""Its reasons of jobs whose place is made ready; with any other, of which each release has more, there is none to be had."""
 DRAINED = ("draining", "drained", "drain", "maint", "reserved")
 
 
@@ -138,9 +139,6 @@ class SlurmExecutor(LineExecutor[JobOfReplica]):
         self._errands.ask(EndJob(replica.replica_id, replica.token))
 
     def _begin(self, command: StartReplica) -> JobOfReplica | None:
-        if renewed_at_ns(self.folder, serial_of(command.replica_id)) is not None:
-            self.tell(ReplicaStopped(replica_id=command.replica_id, at=now()))  # it has had its life, for an earlier controller
-            return None
         replica = JobOfReplica(command.replica_id, new_token())
         self._errands.ask(Submit(command, replica.token, tuple(sorted(self._closed))))
         return replica
@@ -207,9 +205,10 @@ class SlurmExecutor(LineExecutor[JobOfReplica]):
             return  # it has been there before: its end, or its second life, is told by its birth record
         if replica.pending_since is None:
             replica.pending_since = now()
-        if replica.pending is None or replica.pending.reason != job.reason:
-            is_full = job.reason.startswith(NO_ROOM)
-            replica.pending = ReplicaPending(replica_id=replica.replica_id, reason=job.reason, no_room=is_full, at=now())
+        reason = f"Slurm says {job.reason}"
+        if job.reason != UNDECIDED and (replica.pending is None or replica.pending.reason != reason):
+            no_room = job.reason not in COMES
+            replica.pending = ReplicaPending(replica_id=replica.replica_id, reason=reason, no_room=no_room, at=now())
             self.tell(replica.pending)
         if now() > replica.pending_since + self._options.pending_timeout_s and replica.failure is None:
             reason = f"no room for {self._options.pending_timeout_s:g} s: {job.reason}"

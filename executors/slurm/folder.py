@@ -13,10 +13,14 @@ NODE_FAIL and its process lives. So the identity of a job is its token, never it
 
 1. where Slurm says that the job is over, on a node that answers: `standing`. Then its processes are gone.
 2. where no process can ever be: the controller has made `born/<serial>` itself, and who finds it there ends (`claim`). A job
-   that is still pending, or comes back from the dead, exits with status 0 before any user code.
+   that is still pending exits with status 0 before any user code; and so does one that comes back from the dead, see below.
 3. where the lease has run out. A replica touches `born/<serial>` whenever it has read the fence, and ends itself when it could
    not for `lease_s` on its own monotonic clock, also when the read hangs. The controller sees the file's time change, on its
    own clock, and waits for `lease_s` and `MARGIN_S` more: no two clocks are compared.
+
+Once an end is told all files of a replica go (`forget`): `start/<serial>` first and `born/<serial>` last. A job that comes back
+from the dead takes its life first, and only then reads what it is started with. So where it can take a life a second time,
+there is nothing that it could start with, or it is for a job with another token; then it gives that life back, and exits.
 
 All users of a cluster see the names and comments of jobs, and may give theirs the same. So jobs of others are not listed, and a
 token opens nothing: who connects says a secret, which is in this folder alone, and the folder is this user's.
@@ -43,9 +47,12 @@ START, BORN, ENDED, AT, IDENTITY = "start", "born", "ended", "at", "identity"
 
 
 def prepare(folder: Path) -> None:
-    """Make what is not there."""
+    """Make what is not there, and remove what is left of replicas that were forgotten. Behind the fence."""
     for name in (START, BORN, ENDED, AT):
         (folder / name).mkdir(mode=0o700, exist_ok=True)
+        for path in (folder / name).glob("*[0-9]"):
+            if not (folder / START / path.name).exists():
+                path.unlink(missing_ok=True)
 
 
 def identity(folder: Path) -> str:
@@ -91,8 +98,8 @@ def unlisted(folder: Path, deployment: str, listed: Container[str]) -> Iterator[
 
 
 def forget(folder: Path, serial: str) -> None:
-    """Remove what there is of a replica that has ended, but for its birth record: there is no second life."""
-    for name in (START, AT, ENDED):
+    """Remove what there is of a replica that has ended, in this order: there is no second life."""
+    for name in (START, AT, ENDED, BORN):
         with suppress(OSError):
             (folder / name / serial).unlink()
 

@@ -44,6 +44,8 @@ class SlurmOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     allow_weak_proctrack: bool = False
 
     def __post_init__(self) -> None:
+        if not self.folder.strip():
+            raise SlurmError("option folder must be a path on a file system that login and compute nodes share, found nothing")
         for name, least in (("cpus", 1), ("poll_s", 0.05), ("lease_s", LEASE_S_MIN), ("pending_timeout_s", 1), ("notice_s", 0)):
             found = getattr(self, name)
             if not least <= found < float("inf"):

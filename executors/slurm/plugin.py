@@ -1,7 +1,9 @@
 """`--executor slurm`, as `executors.plugin` finds it."""
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from executors.deployment_ids import escaped
 from executors.plugin import API, ControllerFence, ExecutorPlugin
@@ -19,9 +21,7 @@ def fence(namespace: str, deployment: str, options: SlurmOptions) -> FolderFence
     Raises:
         PlaceError: Others could.
     """
-    folder = Path(options.folder).expanduser() / escaped(namespace) / escaped(deployment)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return FolderFence(checked(folder))
+    return FolderFence(_shared(options, escaped(namespace), escaped(deployment)))
 
 
 def begin(
@@ -33,4 +33,25 @@ def begin(
     return SlurmExecutor(fence.folder, target, spec, epoch, options, fence.raised)
 
 
-PLUGIN = ExecutorPlugin(api=API, options=SlurmOptions, check=problem_of, open=begin, fence=fence)
+def bench(_: Path, options: SlurmOptions) -> Any:
+    """Jobs of the Slurm that is here, for the conformance kit; below the option `folder`, since nodes see that."""
+    from executors.slurm.bench import SlurmBench
+
+    return SlurmBench(_tried(options), options)
+
+
+@cache
+def _tried(options: SlurmOptions) -> Path:
+    """The shared folder; once for all cases a job has written there."""
+    shared = _shared(options)
+    probe(options, shared)
+    return shared
+
+
+def _shared(options: SlurmOptions, *below: str) -> Path:
+    folder = Path(options.folder).expanduser().joinpath(*below)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return checked(folder)
+
+
+PLUGIN = ExecutorPlugin(api=API, options=SlurmOptions, check=problem_of, open=begin, bench=bench, fence=fence)

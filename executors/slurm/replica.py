@@ -2,7 +2,8 @@
 
 `folder` says which race each of the following is for:
 
-1. The birth record comes first. Who finds it there was never wanted, or has lived: it exits with status 0.
+1. The birth record comes first. Who finds it there was never wanted, or has lived, and who finds nothing to start with by then,
+   or what another job is to start with, is forgotten: it exits with status 0.
 2. Then it listens, and only then reads the fence: a controller that has not found its address has raised the fence before.
 3. From then on one thread renews the lease, and another ends this process when that has not worked for `lease_s`: two, since a
    read of a network file system may hang.
@@ -17,6 +18,7 @@ import socket
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from executors.local.replica import LINE_BYTES_MAX, ORPHAN_S, LocalReplica
@@ -95,10 +97,14 @@ def keep_lease(folder: Path, serial: str, lease_s: float) -> None:
 
 def main() -> None:
     """Be the replica that the command line names."""
-    folder, serial = Path(sys.argv[1]), sys.argv[2]
+    folder, serial, token = Path(sys.argv[1]), *sys.argv[2:]
     if not claim(folder, serial):  # 1
         return
-    said = json.loads((folder / START / serial).read_bytes())
+    said = {}
+    with suppress(FileNotFoundError):
+        said = json.loads((folder / START / serial).read_bytes())
+    if said.get("token") != token:
+        return (folder / BORN / serial).unlink(missing_ok=True)
     keep_lease(folder, serial, said["lease_s"])
     start = from_json(said["start"], StartReplica)
     replica = JobReplica(folder, said["application"], start, said["secret"], serial)

@@ -1,6 +1,7 @@
 """The calls to Slurm: submit, list, cancel, and what nodes there are. Each waits for its answer."""
 
 import os
+import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -70,13 +71,13 @@ class Where:
 def probe(options: SlurmOptions, folder: Path) -> None:
     """Run a job of a moment: whether a node can write to the folder is not to be seen from here.
 
-    None is run where a replica that has not ended has written there; and one that Slurm takes, and has no room for now, says
-    nothing against the folder. So a cluster that is full, be it of our own replicas, keeps no controller from its ranks.
+    None is run where a replica has written there, and Slurm would take such a job; one that it takes, and has no room for now,
+    says nothing against the folder. So a cluster that is full, be it of our own replicas, keeps no controller from its ranks.
 
     Raises:
         SlurmError: No node can, or Slurm takes no such job; the text has Slurm's own words.
     """
-    if any((folder / AT).glob("*")):
+    if any((folder / AT).glob("*")) and _would_be_taken(options):
         return
     file, said = folder / "probe", ""
     try:
@@ -96,6 +97,17 @@ def probe(options: SlurmOptions, folder: Path) -> None:
             f"a job could not write to {folder}: use a folder on a file system that login and compute nodes share"
             f"{f' ({said})' if said else ''}"
         ) from None
+
+
+def _would_be_taken(options: SlurmOptions) -> bool:
+    """Whether a job could run at some time, on the nodes that are open now."""
+    try:
+        _call("sbatch", "--test-only", "--nodes=1", "--ntasks=1", *options.arguments(), given="#!/bin/sh\n")
+    except SlurmAwayError:
+        raise
+    except SlurmError:
+        return False
+    return True
 
 
 def submit(options: SlurmOptions, name: str, comment: Comment, command: Sequence[str], log: str, where: Where) -> str:
@@ -161,13 +173,22 @@ def exclude(job_id: str, nodes: Sequence[str]) -> None:
 
 def end(job_id: str) -> None:
     """End a job's processes at once, and the job with them; one that is over is none."""
-    for how in (("--signal=KILL", "--full"), ()):
-        try:
-            _call("scancel", "--quiet", *how, job_id)
-        except SlurmAwayError:
-            raise
-        except SlurmError:
-            pass  # it is over, or has not begun: then the second call is what ends it
+    send(job_id, signal.SIGKILL)
+    _cancel(job_id)  # one that has not begun is ended by this
+
+
+def send(job_id: str, number: signal.Signals) -> None:
+    """Send all processes of a job a signal; one that is over, or has not begun, has none."""
+    _cancel(f"--signal={number.name.removeprefix('SIG')}", "--full", job_id)
+
+
+def _cancel(*arguments: str) -> None:
+    try:
+        _call("scancel", "--quiet", *arguments)
+    except SlurmAwayError:
+        raise
+    except SlurmError:
+        pass  # there is nothing to be cancelled
 
 
 def _call(*call: str, given: str = "") -> str:

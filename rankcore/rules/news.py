@@ -158,14 +158,14 @@ def on_reconfigure_failed(draft: Draft, event: ReplicaReconfigureFailed, replica
 def on_pending(draft: Draft, event: ReplicaPending, replica: Replica) -> None:
     """Without room, a successor is waited for no longer (V2), and the rank of who holds a slot may be starved (V18).
 
-    That there is room by now takes both back.
+    That there is room by now takes both back. Another reason is told, and changes nothing else.
     """
     known, rank = replica.waiting, replica.slot
     if replica.state is not REQUESTED or rank is None or (known is not None and event.at < known.said_at):
         return late(draft, event, replica)
     before = replica.no_room_since
     since = (draft.clock if before is None else before) if event.no_room else None
-    replica = replicas.write(draft, replace(replica, waiting=Waiting(since, event.at)))
+    replica = replicas.write(draft, replace(replica, waiting=Waiting(since, event.at, event.reason)))
     because = "there is no room for it" if event.no_room else "there is room for it"
     if event.reason:
         because = f"{because}: {event.reason}"
@@ -177,7 +177,8 @@ def on_pending(draft: Draft, event: ReplicaPending, replica: Replica) -> None:
             prepare.look_for_room_again(draft)
         return
     draft.roomless = draft.roomless.add(rank) if event.no_room else draft.roomless.discard(rank)
-    if (before is None) is not (since is None):
+    is_said_anew = bool(event.reason) and (known is None or event.reason != known.reason)
+    if is_said_anew or (before is None) is not (since is None):
         waits = "waits for a place" if event.no_room else "has its place made ready"
         draft.note(NoteKind.WAITING, "V18", replica.replica_id, f"{replica.replica_id} {waits}: {because}", rank=rank)
 

@@ -5,16 +5,12 @@ import os
 import pytest
 
 from rankcore.testing.conformance import CASES, CONTRACT, ConformanceTests
-from tests.slurm_local import MISSING, REASON, local_slurm
+from tests.conformance.slurm import LoopbackBench, slurm
+from tests.slurm_local import MISSING, REASON
 
+__all__ = ["slurm"]
 pytestmark = [pytest.mark.skipif(bool(MISSING), reason=REASON), pytest.mark.night]
 ALL = os.environ.get("CONFORMANCE") == "all"
-
-
-@pytest.fixture(scope="module")
-def slurm(tmp_path_factory):
-    with local_slurm(tmp_path_factory.mktemp("slurm") / "cluster") as found:
-        yield found
 
 
 class TestTheSlurmExecutor(ConformanceTests):
@@ -24,7 +20,5 @@ class TestTheSlurmExecutor(ConformanceTests):
 
     @pytest.fixture
     def bench(self, tmp_path, slurm):
-        from tests.conformance.slurm import SlurmBench
-
-        with SlurmBench(tmp_path, slurm) as bench:
+        with LoopbackBench(tmp_path, slurm) as bench:
             yield bench

@@ -44,7 +44,7 @@ def test_the_sample_is_found_by_its_name_and_starts_replicas_under_its_command(t
     found, plugin = named("under")
     assert (found.distribution, plugin.check(plugin.options())) == ("rankcore-under", None)
     assert plugin.check(plugin.options(under=("nowhere",))) == "no nowhere on PATH"
-    with plugin.bench(tmp_path) as bench:
+    with plugin.bench(tmp_path, plugin.options()) as bench:
         executor = bench.open(FIRST_EPOCH)
         executor.under = ("nice", "-n", "7")
         executor.execute(StartReplica("conformance#2.0", 0, "1", None, (), FIRST_EPOCH))

@@ -256,9 +256,14 @@ def test_a_controller_that_was_stopped_while_another_took_over_ends_and_leaves_e
     """The lock may be lost, as a lease is lost in time: it is removed here, as if that had happened."""
     older, before = place.healthy("app", "--journal", "older.jsonl")
     os.kill(older.pid, signal.SIGSTOP)
-    status, _, stderr = place.run("shutdown", "--executor", "local", "--yes", "--timeout", "0.1")
-    assert (status, stderr.count("\n")) == (2, 1)
-    assert f"process {older.pid}, has not answered within 2 s: `kill -CONT` lets one go on that was stopped" in stderr
+    for verb in (("shutdown", "--yes"), ("scale", "Model", "3")):
+        status, _, stderr = place.run(*verb, "--executor", "local")
+        assert (status, stderr.count("\n")) == (2, 1)
+        assert (
+            f"process {older.pid}, is stopped (SIGSTOP) and does not answer: `kill -CONT {older.pid}` lets it go on" in stderr
+        )
+    status, stdout, _ = place.run("status", "--executor", "local")
+    assert (status, f"process {older.pid}, is stopped" in " ".join(stdout.split())) == (0, True)
     (lock,) = place.temporary.glob("rankcore-*/*/*/lock")
     lock.unlink()
     journal = (place.folder / "older.jsonl").read_bytes()

@@ -101,7 +101,8 @@ def test_a_stalled_update_says_what_it_waits_for_and_goes_back_when_asked(serve)
         serve.run(
             RankAware.options(**options, ray_actor_options={"num_cpus": 10_000}).bind("b"), timeout_s=1.0, route_prefix=None
         )
-    stalled = re.compile(r"stalled for \d+ s: 0 of 2 updated, 1 of 2 available, waits: no room, 1 of 2: rank 0 has no place")
+    waits = r"waits: no room, 1 of 2: rank 0 has no place \(.*CPU 10000.*\)"
+    stalled = re.compile(rf"stalled for \d+ s: 0 of 2 updated, 1 of 2 available, {waits}")
     eventually(lambda: stalled.fullmatch(info(serve, "RankAware").rollout), "it is stalled, and says why")
     serve.rollback("RankAware")
     eventually(lambda: info(serve, "RankAware").status == "HEALTHY", "it is healthy")

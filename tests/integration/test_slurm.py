@@ -11,19 +11,15 @@ import pytest
 
 from examples.slurm_drained_node import Run
 from rankcore.commands import KillReplica
-from rankcore.events import FINAL, ReplicaDied, ReplicaPlaced, ReplicaUnhealthy
+from rankcore.events import ReplicaDied, ReplicaPlaced, ReplicaUnhealthy
 from rankcore.testing.conformance.contract import Line, Seat
-from tests.slurm_local import MISSING, REASON, local_slurm
+from tests.conformance.slurm import bench, finals, for_s, slurm, until
+from tests.slurm_local import MISSING, REASON
 
+__all__ = ["bench", "slurm"]
 pytestmark = [pytest.mark.skipif(bool(MISSING), reason=REASON), pytest.mark.night]
 ROOT = Path(__file__).resolve().parents[2]
 ENV = {**os.environ, "PYTHONPATH": str(ROOT)}
-
-
-@pytest.fixture(scope="module")
-def slurm(tmp_path_factory):
-    with local_slurm(tmp_path_factory.mktemp("slurm") / "cluster") as found:
-        yield found
 
 
 def eventually(condition, what, timeout_s=90.0):
@@ -46,11 +42,31 @@ def test_ranks_survive_a_drained_node_and_a_killed_controller(tmp_path, slurm):
         slurm.run("scontrol", "update", f"NodeName={drained}", "State=RESUME")
         controller.kill()
     with command.begun() as controller:
-        eventually(lambda: "RECOVERING" in command.log.read_text(), "a successor begins")
+        eventually(lambda: command.log.read_text().count("replicas are those of") == 2, "a successor has begun")
         assert command.until(lambda seats: len(seats) == 4) == moved
         controller.send_signal(signal.SIGINT)
         assert controller.wait(60) == 0
     eventually(lambda: not slurm.run("squeue", "-h").strip(), "no job is left")
+
+
+def test_a_user_tries_the_kit_on_a_cluster_and_hears_what_a_user_may_not_do(tmp_path, slurm):
+    options = (f"folder={tmp_path / 'shared'}", "allow_weak_proctrack=true", "poll_s=0.2", "lease_s=3")
+    call = (sys.executable, "-m", "executors.cli", "conform", "slurm", *(f"--option={each}" for each in options), "--seeds=0")
+
+    def tried(*arguments):
+        return subprocess.run((*call, *arguments), capture_output=True, text=True, env={**os.environ, **ENV})
+
+    done = tried("-k", "a replica that hangs or loss of a node or a kill is answered")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.split()[1] for line in done.stdout.splitlines()[:-1]] == ["kept", "skipped", "kept"]
+    assert "1 skipped (no node is taken away: only who runs the cluster may do that: 1)" in done.stdout.splitlines()[-1]
+    assert list((tmp_path / "shared").iterdir()) == []
+    eventually(lambda: not slurm.run("squeue", "-h").strip(), "no job is left")
+    for option, problem in (("cpus=3", "found of Slurm none of 3"), ("time=soon", "Invalid --time specification")):
+        refused = tried(f"--option={option}")
+        assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
+        assert "executor 'slurm'" in refused.stderr
+        assert problem in refused.stderr
 
 
 def test_the_example_keeps_every_rank_and_moves_those_of_the_drained_node():
@@ -69,26 +85,6 @@ def test_the_example_keeps_every_rank_and_moves_those_of_the_drained_node():
     assert "Ctrl-C: exit status 0, jobs left: 0" in done.stdout
 
 
-@pytest.fixture
-def bench(tmp_path, slurm):
-    from tests.conformance.slurm import SlurmBench
-
-    with SlurmBench(tmp_path, slurm) as bench:
-        yield bench
-
-
-def finals(seat):
-    return [each for each in seat.news if isinstance(each, FINAL)]
-
-
-def until(seat, condition, what, timeout_s=90.0):
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, (what, seat.news)
-        seat.bench.advance()
-        seat.look()
-
-
 def test_a_node_whose_daemon_is_killed_is_a_suspicion_until_the_lease_is_over(bench, slurm):
     """SL2: no end is told while the process lives; an order to end reaches it by the folder."""
     seat = Seat(bench, Line.FINAL)
@@ -98,8 +94,7 @@ def test_a_node_whose_daemon_is_killed_is_a_suspicion_until_the_lease_is_over(be
     slurm.lose_node(node_id)
     bench.there_are.remove(node_id)  # whose daemon the bench starts again at its end
     until(seat, lambda: seat.told(ReplicaUnhealthy, replica_id), "Slurm is in doubt")
-    begun = time.monotonic()
-    until(seat, lambda: time.monotonic() > begun + 12.0, "its lease is renewed meanwhile")
+    for_s(seat, 12.0)  # its lease is renewed meanwhile
     assert Path(f"/proc/{pid}").exists()
     assert finals(seat) == []
     seat.do(KillReplica(replica_id=replica_id, epoch=seat.epoch))
@@ -131,7 +126,6 @@ def test_a_controller_of_slurm_that_crashes_after_a_submission_brings_no_second_
     eventually(lambda: not Path(f"/proc/{slurm.pid('slurmctld')}").exists(), "it has ended")
     slurm.start_controller()
     until(seat, lambda: len(list(bench.processes())) == 1 or finals(seat), "it runs, or has ended")
-    begun = time.monotonic()
-    until(seat, lambda: time.monotonic() > begun + 15.0, "a second life would begin now")
+    for_s(seat, 15.0)  # a second life would begin now
     assert len(list(bench.processes())) <= 1
     assert len(finals(seat)) <= 1

@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from executors.local.bench import ask
+from executors.line_bench import ask
 from executors.slurm.folder import BORN, START, listens_at
 from rankcore.commands import KillReplica, StartReplica
 from rankcore.events import (
-    FINAL,
     ReplicaDied,
     ReplicaPending,
     ReplicaPlaced,
@@ -25,41 +24,12 @@ from rankcore.events import (
     ReplicaUnhealthy,
 )
 from rankcore.testing.conformance.contract import Line, Seat
-from tests.conformance.slurm import SlurmBench
-from tests.slurm_local import MISSING, REASON, local_slurm
+from tests.conformance.slurm import LoopbackBench, bench, finals, for_s, slurm, until
+from tests.slurm_local import MISSING, REASON
 
+__all__ = ["bench", "slurm"]
 pytestmark = [pytest.mark.skipif(bool(MISSING), reason=REASON), pytest.mark.night]
 TRIALS = int(os.environ.get("SLURM_TRIALS", "20"))
-PATIENCE_S = float(os.environ.get("SLURM_PATIENCE_S", "90"))
-
-
-@pytest.fixture(scope="module")
-def slurm(tmp_path_factory):
-    with local_slurm(tmp_path_factory.mktemp("slurm") / "cluster") as found:
-        yield found
-
-
-@pytest.fixture
-def bench(tmp_path, slurm):
-    with SlurmBench(tmp_path, slurm) as bench:
-        yield bench
-
-
-def finals(seat):
-    return [each for each in seat.news if isinstance(each, FINAL)]
-
-
-def until(seat, condition, what):
-    end = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < end, (what, seat.news)
-        seat.bench.advance()
-        seat.look()
-
-
-def for_s(seat, seconds):
-    end = time.monotonic() + seconds
-    until(seat, lambda: time.monotonic() > end, "time passes")
 
 
 def end_all(seat, *replica_ids):
@@ -72,7 +42,7 @@ def test_another_users_job_of_the_same_name_and_token_is_none_of_ours(bench, slu
     """A token is no secret: all users of a cluster see the comments of jobs. What opens a replica is in the folder alone."""
     seat = Seat(bench, Line.TRUE)
     replica_id = seat.placed(0)
-    ((serial, *_),) = bench.addresses()
+    (serial,) = bench.serials()
     token = json.loads((bench.folder / START / serial).read_text())["token"]
     name, comment = f"rankcore/{bench.namespace}/{bench.name}", {"replica": replica_id, "epoch": seat.epoch, "token": token}
     assert token in slurm.run("squeue", "-h", f"--name={name}", "--format=%k")
@@ -101,7 +71,7 @@ def test_another_users_job_of_the_same_name_and_token_is_none_of_ours(bench, slu
 def test_two_deployments_at_once_know_nothing_of_each_other(tmp_path, slurm):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    with SlurmBench(tmp_path / "a", slurm) as one, SlurmBench(tmp_path / "b", slurm) as other:
+    with LoopbackBench(tmp_path / "a", slurm) as one, LoopbackBench(tmp_path / "b", slurm) as other:
         seats = [Seat(each, Line.TRUE) for each in (one, other)]
         (mine, theirs) = [each.placed(0) for each in seats]
         assert mine == theirs, "the same id in each"

@@ -15,11 +15,11 @@ from tests.conformance import broken
 from tests.conformance.in_memory import World
 
 class Options(msgspec.Struct):
-    pass
+    room: int = 6
 
 PLUGIN = ExecutorPlugin(api=API, options=Options, check=lambda _: None, open=lambda *_: None, bench={bench})
 """
-GOOD = "lambda folder: nullcontext(World())"
+GOOD = "lambda folder, options: nullcontext(World())"
 
 
 def bring(site, bench, name="memory"):
@@ -39,7 +39,7 @@ def test_a_good_executor_keeps_every_line_and_what_was_not_tried_is_said(site):
 
 
 def test_a_broken_line_is_told_with_what_was_seen_and_ends_with_1(site):
-    bring(site, "lambda folder: nullcontext(World(broken.NeverSaysStopped))")
+    bring(site, "lambda folder, options: nullcontext(World(broken.NeverSaysStopped))")
     status, stdout, _ = said("conform", "memory", "-k", "a stop is answered", "--seeds", "0")
     assert status == 1
     assert "BROKEN" in stdout
@@ -48,14 +48,14 @@ def test_a_broken_line_is_told_with_what_was_seen_and_ends_with_1(site):
 
 
 def test_what_a_bench_cannot_do_is_skipped_and_said_so_in_the_summary(site):
-    bring(site, "lambda folder: nullcontext(type('Plain', (World,), {'room': None})())")
+    bring(site, "lambda folder, options: nullcontext(type('Plain', (World,), {'room': None})())")
     status, stdout, _ = said("conform", "memory", "-k", "capacity and not faults")
     assert status == 0
     assert stdout.splitlines()[-1].startswith("memory: 0 kept, 0 broken, 1 skipped (the bench has no `room`: 1), in ")
 
 
 def test_a_bench_that_fails_is_broken(site):
-    bring(site, "lambda folder: 1 / 0")
+    bring(site, "lambda folder, options: 1 / 0")
     status, stdout, _ = said("conform", "memory", "-k", "a stop is answered and not faults")
     assert (status, "it has failed: ZeroDivisionError: division by zero" in stdout) == (1, True)
 
@@ -74,6 +74,18 @@ def test_what_cannot_be_tried_is_one_line(site, arguments, problem):
     bring(site, GOOD)
     status, stdout, stderr = said("conform", *arguments)
     assert (status, stdout, stderr.count("\n"), problem in stderr) == (2, "", 1, True)
+
+
+def test_a_bench_has_the_options_and_one_that_cannot_be_made_ends_it_in_one_line(site):
+    bring(site, "lambda folder, options: nullcontext(World()) if options.room == 6 else open(folder / 'none')")
+    status, stdout, _ = said("conform", "memory", "-k", "a stop is answered and not faults", "--option", "room=6")
+    assert (status, "1 kept" in stdout) == (0, True)
+    for option, problem in (
+        ("room=7", "executor 'memory' (rankcore-memory 0.3) cannot be tried here: [Errno 2] No such file"),
+        ("rooms=7", "--option of executor 'memory': expected NAME=VALUE with one of room, found 'rooms=7'"),
+    ):
+        status, stdout, stderr = said("conform", "memory", "--option", option)
+        assert (status, stdout, stderr.count("\n"), problem in stderr) == (2, "", 1, True), stderr
 
 
 def test_the_cases_are_listed(site):

@@ -11,6 +11,7 @@ from executors.apps import packing
 from executors.apps.file import AppsFile
 from executors.cli.deploy import DeployAsked, _told, deploy
 from executors.cli.plan_words import weights_lines
+from executors.loading import forget_modules_of
 from executors.ray_gpu import connection, deploying, inspecting
 from executors.ray_gpu.errors import ConflictError, InvalidDeploymentError, NameInUseError
 from executors.simulator.scenario.errors import ScenarioError
@@ -50,7 +51,8 @@ def text(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(connection, "connect", lambda **_: None)
-    return FILE.replace("MODULE", APPS)
+    yield FILE.replace("MODULE", APPS)
+    forget_modules_of(tmp_path)
 
 
 def never(*_, **__):

@@ -333,6 +333,23 @@ def test_who_has_a_place_takes_a_lower_rank_and_who_runs_moves_into_one_that_nob
     ]
 
 
+def test_who_waits_says_what_for_in_the_words_of_the_scheduler_whenever_they_change(tmp_path):
+    said = (("Slurm says Resources", True), ("Slurm says Priority", True), ("Slurm says Priority", True), ("", False))
+    path = recorded(
+        tmp_path,
+        Deployed(spec=DeploymentSpec(name="llm", target_replicas=1)),
+        *(
+            ReplicaPending(replica_id="llm#1.0", reason=reason, no_room=no_room, at=at)
+            for at, (reason, no_room) in enumerate(said)
+        ),
+    )
+    assert told(path, replica_id="llm#1.0")[2:] == [
+        "0:00:00.0  rank 0 waits: llm#1.0 waits for a place: there is no room for it: Slurm says Resources (V18)",
+        "0:00:01.0  rank 0 waits: llm#1.0 waits for a place: there is no room for it: Slurm says Priority (V18)",
+        "0:00:03.0  rank 0 waits: llm#1.0 has its place made ready: there is room for it (V18)",
+    ]
+
+
 def test_a_newcomer_waits_for_the_acknowledgement_of_the_move_that_frees_its_rank(tmp_path):
     specs = [DeploymentSpec(name="llm", target_replicas=target) for target in (4, 3, 4)]
     path = recorded(

@@ -28,10 +28,10 @@ from executors.local.places import Address
 from executors.local.process import Process, found
 from executors.private_folder import PlaceError, connected
 from executors.ray_gpu.declaration import deployment
-from executors.ray_gpu.errors import InvalidDeploymentError
+from executors.ray_gpu.errors import InvalidDeploymentError, NoAnswerError
 from executors.run.answers import Answers
 from executors.run.checkpoint import RECORD, read_record
-from executors.run.door import Door
+from executors.run.door import Door, ask
 from executors.run.fence import Fence, FenceError, ReplacedError
 from executors.run.files import DOOR, SAID, DamagedFileError
 from executors.run.folders import folder_of, is_locked, lock
@@ -482,6 +482,36 @@ def test_who_does_not_take_a_long_answer_holds_up_nobody_and_may_take_it_later(t
         assert len(taken.read()) == len(answer) + 1
     quick.close()
     door.close()
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_a_controller_that_is_stopped_is_refused_at_once_and_one_that_is_silent_is_named_while_it_is_waited_for(
+    tmp_path, monkeypatch, caplog, stopped
+):
+    monkeypatch.setattr("executors.run.door.SILENT_S", 0.1)
+    listens = (
+        "import signal, sys, pathlib\nfrom executors.run.door import Door\nit = Door(pathlib.Path(sys.argv[1]))\n"
+        "print('up', flush=True)\nsignal.pause()\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", listens, str(tmp_path)], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout.readline() == b"up\n"
+        if stopped:
+            process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+        with pytest.raises(NoAnswerError) as caught:
+            ask(tmp_path, "status", (), timeout_s=3600.0 if stopped else 0.5)
+    finally:
+        process.kill()
+        process.communicate()
+    what = (
+        f"is stopped (SIGSTOP) and does not answer: `kill -CONT {process.pid}`" if stopped else "has not answered within 0.5 s"
+    )
+    assert f"process {process.pid}, {what}" in str(caught.value)
+    silent = f"the controller of {tmp_path}, process {process.pid}, is silent: it is waited for, for 0.5 s in all"
+    assert caplog.messages == ([] if stopped else [silent])
+    with pytest.raises(NoAnswerError, match="takes no requests: it begins, or ends"):
+        ask(tmp_path, "status", (), timeout_s=3600.0)
 
 
 def test_a_controller_that_cannot_forget_what_was_asked_of_a_node_that_is_gone_ends_with_the_file_that_is_full(

@@ -17,12 +17,16 @@ STATUS = Status(namespace="n", epoch=1, controller_pid=7, journal=None, deployme
 
 @pytest.mark.parametrize(
     ("locked", "answers", "said"),
-    [(True, True, ""), (True, False, "its command does not answer"), (False, False, "the same `rankcore run` takes")],
+    [
+        (True, True, ""),
+        (True, False, "wrote that down last: it is stopped, and does not answer"),
+        (False, False, "the same `rankcore run` takes"),
+    ],
 )
 def test_a_status_that_was_written_down_is_not_taken_for_an_answer(tmp_path, monkeypatch, capsys, locked, answers, said):
     def asked(*_, **__):
         if not answers:
-            raise NoAnswerError("it is stopped")
+            raise NoAnswerError("it is stopped, and does not answer")
         return STATUS
 
     (tmp_path / "a").mkdir()

@@ -777,7 +777,8 @@ def out_below_the_partition() -> tuple[Deployment, str, str]:
 def test_where_one_that_is_needed_has_the_place_of_a_rank_below_the_partition_the_status_names_it_and_what_ends_that() -> None:
     d, early, _ = out_below_the_partition()
     assert progress_of(d.state).because == (
-        f"no room, 2 of 3: rank 2 has no place; it is taken by {early} of version 2, which serves without a rank and has to, "
+        "no room, 2 of 3: rank 2 has no place (all places are taken); "
+        f"it is taken by {early} of version 2, which serves without a rank and has to, "
         "with max_unavailable=0; one more place ends that, or a higher max_unavailable, or a partition of 2 at most"
     )
 

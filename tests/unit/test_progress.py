@@ -2,6 +2,7 @@
 
 from rankcore import StaticPlacement
 from rankcore.progress import progress_of
+from rankcore.waits import replica_in_words
 from tests.scripted import Deployment
 
 
@@ -75,7 +76,8 @@ def test_the_line_says_all_that_somebody_on_call_asks_for() -> None:
     d.find_no_room()
     d.wait(160.0)
     assert str(progress_of(d.state, now=200.0)) == (
-        "stalled for 100 s: 0 of 4 updated, 3 of 4 available, waits: no room, 3 of 4: rank 3 has no place"
+        "stalled for 100 s: 0 of 4 updated, 3 of 4 available, "
+        "waits: no room, 3 of 4: rank 3 has no place (all places are taken)"
     )
 
 
@@ -90,7 +92,10 @@ def test_an_update_that_cannot_begin_for_want_of_room_says_so() -> None:
     d.stopped("llm#1.3")
     d.find_no_room()
     d.wait(10.0)
-    assert str(progress_of(d.state)) == "rolling: 0 of 4 updated, 3 of 4 available, waits: no room, 3 of 4: rank 3 has no place"
+    assert (
+        str(progress_of(d.state))
+        == "rolling: 0 of 4 updated, 3 of 4 available, waits: no room, 3 of 4: rank 3 has no place (all places are taken)"
+    )
 
 
 def test_what_an_update_waits_for_is_the_first_of_what_there_is() -> None:
@@ -130,7 +135,28 @@ def test_no_more_than_four_ranks_are_told() -> None:
     d.wait(10.0)
     assert waits(d) == "no place yet, 0 of 6: ranks 0, 1, 2, 3, ... have no place"
     d.find_no_room()
-    assert waits(d) == "no room, 0 of 6: ranks 0, 1, 2, 3, ... have no place"
+    assert waits(d) == "no room, 0 of 6: ranks 0, 1, 2, 3, ... have no place (all places are taken)"
+
+
+def test_what_a_replica_waits_for_is_said_in_the_executors_words_until_it_has_a_place() -> None:
+    d = Deployment(1)
+
+    def why(now: float = 12.5) -> str:
+        return replica_in_words(d.state.replicas["llm#1.0"], now)
+
+    assert why() == ""
+    d.pending("llm#1.0", "Slurm says Resources")
+    assert why() == "no room for 12.5 s: Slurm says Resources"
+    assert waits(d) == "not available (1 may be): rank 0 requested for 0 s (Slurm says Resources)"
+    d.pending("llm#1.0", "")
+    assert why() == "no room for 12.5 s"
+    d.pending("llm#1.0", "Slurm says BeginTime", no_room=False)
+    assert why() == "Slurm says BeginTime"
+    d.place("llm#1.0")
+    assert why() == ""
+    d.ready("llm#1.0")
+    d.unready("llm#1.0", "no licence")
+    assert why() == "unready for 12.5 s: no licence"
 
 
 def test_ranks_that_no_node_has_room_for_have_no_place_where_the_core_packs_them() -> None:

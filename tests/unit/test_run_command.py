@@ -11,6 +11,7 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[r
 from executors.cli.run import RunAsked, _deploy_again, _file, _read, run
 from executors.cli.verbs import Said, delete, evict, of_deployment, status
 from executors.deployment_ids import as_application
+from executors.loading import forget_modules_of
 from executors.ray_gpu import changing, connection, deploying, inspecting
 from executors.ray_gpu.errors import InvalidCallError, NoAnswerError, NotRunningError, UnknownNameError
 from executors.ray_gpu.overview import DeploymentInfo, ReplicaStatus, Status
@@ -29,7 +30,8 @@ def app(tmp_path, monkeypatch):
     monkeypatch.setattr(deploying, "run_many", lambda *_, **__: None)
     monkeypatch.setattr(inspecting, "status", lambda **_: empty)
     monkeypatch.setattr(deploying, "delete_all", lambda *_, **__: None)
-    return f"{place}:app"
+    yield f"{place}:app"
+    forget_modules_of(tmp_path)
 
 
 def raising(error):
@@ -73,7 +75,8 @@ class TestRunOfAFile:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(deploying, "deploy_packages", lambda packages, **how: heard.append((packages, how)))
         monkeypatch.setattr(deploying, "delete_all", lambda names, **_: heard.append(names))
-        return heard
+        yield heard
+        forget_modules_of(tmp_path)
 
     def test_all_of_it_is_deployed_and_deleted_again(self, deployed, monkeypatch):
         monkeypatch.setattr("executors.cli.run.watch", lambda look, names, go_on: None)

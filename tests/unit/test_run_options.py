@@ -12,7 +12,7 @@ from executors.cli import run as run_module
 from executors.cli.app import app
 from executors.cli.reloading import Reloading
 from executors.cli.run import RunAsked
-from executors.loading import LoadError, load_application
+from executors.loading import LoadError, forget_modules_of, load_application
 from tests.ray_local import eventually
 
 MODULE = """
@@ -79,6 +79,24 @@ def test_wrong_arguments_are_one_line(folder, target, args, problem):
         load_application(f"builders_of_a_user:{target}", args)
     assert problem in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_a_file_is_not_taken_for_another_of_its_name(tmp_path, monkeypatch):
+    """Replicas import it by its name: they would find the one or the other."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    source = "from executors.ray_gpu import deployment\n\n@deployment\ndef f(): ...\n\napp = f.bind()\n"
+    for name in ("one/twice_named.py", "other/twice_named.py", "json.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(source)
+    assert load_application(f"{tmp_path}/one/twice_named.py:app").deployment.name == "f"
+    for name in ("other/twice_named.py", "json.py"):
+        with pytest.raises(
+            LoadError, match=rf"{name} cannot be imported: the module .* is another one here, of .*: rename the file"
+        ):
+            load_application(f"{tmp_path}/{name}:app")
+    forget_modules_of(tmp_path)
+    assert load_application(f"{tmp_path}/other/twice_named.py:app").deployment.name == "f"
+    forget_modules_of(tmp_path)
 
 
 def test_arguments_environment_and_folders_reach_the_run(asked, folder):

@@ -199,7 +199,7 @@ def test_what_an_update_waits_for_is_room_only_once_that_is_said() -> None:
     d.wait(5.0)
     assert str(progress_of(d.state)).endswith("waits: no place yet, 1 of 2: rank 0 has no place")
     d.find_no_room()
-    assert str(progress_of(d.state)).endswith("waits: no room, 1 of 2: rank 0 has no place")
+    assert str(progress_of(d.state)).endswith("waits: no room, 1 of 2: rank 0 has no place (all places are taken)")
 
 
 def test_the_core_is_woken_when_a_rank_is_starved() -> None:

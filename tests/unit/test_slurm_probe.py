@@ -56,7 +56,13 @@ def test_a_cluster_that_is_full_now_keeps_no_controller_from_its_deployment(srun
     probe(OPTIONS, srun(refused(BUSY)))
 
 
-def test_where_a_replica_lives_no_job_is_run(srun):
-    folder = srun(refused("srun: error: this is not asked for"))
+@pytest.mark.parametrize("would_be_taken", [True, False])
+def test_where_a_replica_has_written_no_job_is_run_and_options_are_looked_at_all_the_same(srun, monkeypatch, would_be_taken):
+    folder = srun(refused("srun: error: Invalid generic resource (gres) specification"))
+    (folder / "bin" / "sbatch").write_text("#!/bin/sh\n" + ("exit 0\n" if would_be_taken else refused("allocation failure")))
+    (folder / "bin" / "sbatch").chmod(0o755)
     (folder / AT / "1.0").write_text("127.0.0.1 5 7")
-    probe(OPTIONS, folder)
+    if would_be_taken:
+        return probe(OPTIONS, folder)
+    with pytest.raises(SlurmError, match="Invalid generic resource"):
+        probe(OPTIONS, folder)

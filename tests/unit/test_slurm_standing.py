@@ -1,5 +1,8 @@
 """What Slurm says of a job, and what is made of it: an end only where its processes are gone."""
 
+import subprocess
+import sys
+
 import pytest
 
 from executors.private_folder import PlaceError
@@ -49,7 +52,31 @@ def test_who_was_born_is_a_survivor_though_slurm_has_forgotten_it_until_it_has_e
     forget(tmp_path, "1.1")
     forget(tmp_path, "1.1")
     assert list(unlisted(tmp_path, "a/m", {"t1.0"})) == []
-    assert not claim(tmp_path, "1.1")
+
+
+def test_a_job_that_comes_back_from_the_dead_has_nothing_to_start_with_and_leaves_nothing(tmp_path):
+    prepare(tmp_path)
+    begun = [sys.executable, "-P", "-m", "executors.slurm.replica", str(tmp_path), "1.0", "its token"]
+    for there_are in ([], ["start/1.0"]):
+        for name in there_are:
+            (tmp_path / name).write_text('{"token": "of another job"}')
+        done = subprocess.run(begun, capture_output=True, text=True)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert files_in(tmp_path) == there_are
+
+
+def test_what_is_left_of_replicas_that_were_forgotten_is_gone_with_the_next_controller(tmp_path):
+    prepare(tmp_path)
+    (tmp_path / "start" / "1.1").write_text("{}")
+    for name in ("born", "ended", "at"):
+        for serial in ("1.0", "1.1"):
+            (tmp_path / name / serial).touch()
+    prepare(tmp_path)
+    assert files_in(tmp_path) == ["at/1.1", "born/1.1", "ended/1.1", "start/1.1"]
+
+
+def files_in(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
 def test_a_replica_says_where_it_listens_whole_or_not_yet(tmp_path):
@@ -81,4 +108,6 @@ def test_a_node_that_is_named_is_meant_and_others_keep_to_what_is_cordoned():
 def test_an_option_that_cannot_be_says_what_can(option, value):
     with pytest.raises(SlurmError, match=f"option {option} must be a number of at least"):
         SlurmOptions(**{option: value})
+    with pytest.raises(SlurmError, match=r"option folder must be a path on .* found nothing"):
+        SlurmOptions(folder=" ")
     assert SlurmOptions(partition="gpu", gres="gpu:1").arguments() == ["--cpus-per-task=1", "--partition=gpu", "--gres=gpu:1"]

@@ -18,6 +18,10 @@ def conform(
         typer.Option(min=0, max=10_000, metavar="N", help="Repeat all with so many seeds of faults; 0: without faults only."),
     ] = 1,
     show_list: Annotated[bool, typer.Option("--list", help="Print the names of the cases, and try none.")] = False,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Of the executor, as for `rankcore run`; repeatable.", show_default=False),
+    ] = None,
 ) -> None:
     """Does an executor keep the contract? Runs the conformance kit on it, with the bench that its distribution brings.
 
@@ -36,12 +40,14 @@ def conform(
       rankcore conform local -k "final and not faults"
       rankcore conform local --seeds 3
       rankcore conform slurm --list | grep node
+      rankcore conform slurm --option partition=gpu --option folder=/shared/rankcore --seeds 0
 
     Where an executor brings no bench: write one (`rankcore/testing/conformance/bench.py` says what it has to do), and name it
     as `bench` of its plugin.
 
-    Exit status: 0 every case was kept or skipped, 1 a line is broken, 2 there is no such executor, case, or bench.
+    Exit status: 0 every case was kept or skipped, 1 a line is broken, 2 there is no such executor, case, option or bench, or
+    none can be tried here.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     from executors.cli.conform import conform
 
-    conform(name, expression, seeds, show_list)
+    conform(name, expression, seeds, show_list, option or ())

@@ -31,7 +31,8 @@ class Bench(Protocol):
 
     patience_s: float
 
-    # What not every executor has, a bench may leave out; the cases that need it are skipped then, and say so:
+    # What not every user may do, such as `lose_node`, raises `running.NotTriedError` with the reason: the case is skipped.
+    # What not every executor has, a bench may leave out; the cases that need it are skipped too, and say so:
     # - `take_requests(yes: bool) -> None`: let user code take no requests from now on, wherever it is, or take them again.
     # - `room(node_id: NodeId) -> int`: how many replicas a node can hold in all. For executors that tell `NodeChanged`.
     # - `hang(replica_id: ReplicaId) -> None`: stop a replica's process where it is, as SIGSTOP does: it lives, and is silent.
