@@ -6,7 +6,9 @@ at what it keeps, and wait for it to change.
 Rounds have numbers of this agent's own: `_wanted` is that of its newest request, `_taken` of the round that torchrun was last
 given. `_wanted` is the larger one while it is out of a round. A coordinator that does not know the agent was restarted: then
 the link asks for a round by itself, with the rank that it has, before anybody else may be given it; torchrun is told to
-restart its workers, and is given that round when it asks for one.
+restart its workers, and is given that round when it asks for one. If it is refused (the new coordinator has another MAX, say),
+its rank may be another's: it ends at once. A coordinator of another job, or of another version, says nothing about the rank:
+the lease goes on, and is not renewed.
 """
 
 import os
@@ -39,6 +41,9 @@ from rankcore.gang import RefusalReason
 CONNECT_S = 1.0
 AGAIN_AFTER_S = 0.2
 CHUNK_BYTES = 65_536
+OVER = (RefusalReason.DONE, RefusalReason.TIMED_OUT)
+MAY_HAVE_GIVEN_AWAY = (RefusalReason.SAME_NODE, RefusalReason.OTHER_NPROC, RefusalReason.OTHER_MAX)
+"""With which a coordinator that was restarted refuses an agent that has a rank."""
 
 
 class Link:
@@ -120,6 +125,12 @@ class Link:
         """Whether there will be no round for this agent."""
         return self.standing is not None and self.standing.phase is AgentPhase.REFUSED
 
+    @property
+    def _is_over(self) -> bool:
+        """Whether the job is. Who listens at this address after that is the coordinator of another one."""
+        standing = self.standing
+        return standing is not None and standing.phase is AgentPhase.REFUSED and standing.reason in OVER
+
     def close(self) -> None:
         """Say that the job is done."""
         self._say(Close())
@@ -145,7 +156,7 @@ class Link:
         self._waker.send(b"\0")
 
     def _run(self) -> None:
-        while not self._is_stopped:
+        while not (self._is_stopped or self._is_over):
             try:
                 with socket.create_connection(self._where, CONNECT_S) as connection:
                     self._talk(connection)
@@ -218,6 +229,7 @@ class Link:
 
     def _greeted(self, welcome: Welcome) -> None:
         self.welcome, self._answered_s = welcome, self._greeted_s
+        self.standing = None if self.is_closed else self.standing  # what a coordinator of another job has said
         if not self._wanted:
             return
         self._renewed()
@@ -234,10 +246,10 @@ class Link:
         self.standing = standing
         if standing.phase is not AgentPhase.REFUSED:
             return
-        if standing.reason == RefusalReason.LAPSED:
-            self._guard.lapse()
-        elif standing.reason != RefusalReason.SAME_NODE:
+        if self._is_over:
             self._guard.stop()
+        elif standing.reason == RefusalReason.LAPSED or (self.has_run and standing.reason in MAY_HAVE_GIVEN_AWAY):
+            self._guard.lapse(f"the coordinator refuses it, {standing.detail or standing.reason}")
 
 
 def _end(connection: socket.socket) -> None:
