@@ -97,7 +97,7 @@ def test_agents_tell_a_new_coordinator_their_ranks_before_they_are_asked():
     with agents(served, "ab") as link:
         assert rounds(parked(link["b"]), link["a"]) == [0, 1]
         served.crash()
-        served = Served(Gang(2, 2, restarted=True), served.port)
+        served = Served(Gang(2, 2, restarted=True, recover_s=5.0), served.port)
         for each in link.values():
             assert each.wait(PATIENCE_S, lambda each=each: each.needs_round)
             assert each.wait(PATIENCE_S, each.has_answer)
