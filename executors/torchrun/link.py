@@ -66,7 +66,7 @@ class Link:
         self._wanted = self._taken = 0
         self._unsent: list[FromAgent] = []
         self._wakes, self._waker = socket.socketpair()
-        self._is_stopped = False
+        self._is_stopped = self._is_closing = False
         self._sent_s: dict[int, float] = {}
         self._renewals = 0
         self._greeted_s = self._answered_s = 0.0
@@ -132,8 +132,13 @@ class Link:
         return standing is not None and standing.phase is AgentPhase.REFUSED and standing.reason in OVER
 
     def close(self) -> None:
-        """Say that the job is done."""
+        """Say that the job is done; to the next coordinator, if this one does not hear it."""
+        self._is_closing = True
         self._say(Close())
+
+    def has_no_workers(self) -> None:
+        """From now on nothing runs here that could believe a rank: the lease may lapse."""
+        self._guard.stop()
 
     def stop(self, timeout_s: float) -> None:
         """Say that this agent has ended, and disconnect."""
@@ -237,6 +242,8 @@ class Link:
             self._wanted = self._taken + 1
         if self._wanted > self._taken:
             self._unsent.append(self._request())
+        if self._is_closing:
+            self._unsent.append(Close())
 
     def _renewed(self) -> None:
         if self._wanted and self.welcome is not None:
