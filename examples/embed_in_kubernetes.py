@@ -4,18 +4,23 @@
     python examples/embed_in_kubernetes.py
 
 It has run against `kubernetes_fake.py` alone, a few lines that answer as the API server does as far as this asks, and whose
-kubelet runs `entrypoint` in threads. What a real one does besides, such as how it ends the pods of a lost node, is not tried,
-and the conformance kit has not run on it. What carries over is where each line of the contract (docs/embedding.md) goes:
+kubelet runs `entrypoint` in threads. What a real one does besides is not tried. On the fake it keeps what the conformance kit
+asks (`kubernetes_bench.py`), but for what it does not claim: capacities, and with them `pack_ranks`; readiness; health checks,
+so one that hangs is not suspected; a lease, so of a node that is cut off no end is told until its object is deleted; static
+placements. What carries over is where each line of the contract (docs/embedding.md) goes:
 
 fence                   the epoch in a ConfigMap, raised by a replace with its resourceVersion
 record                  in the same ConfigMap, replaced before the commands of a step are carried out
 an older controller     Each write to a pod names the resourceVersion that was read, and the pod says the newest epoch. A newer
                         controller stamps all pods before it begins: the older one's write is a conflict, and then it sees why
 who comes up late       `entrypoint` reads the epoch when its pod is there, and ends if it is of an older one
-messages to a replica   annotations: the newest of a kind is enough, since (epoch, revision) orders them
-an end that is true     The kubelet says of each container that it has terminated. A pod that is only deleted, or a node that is
-                        silent, is no end; `grace_period_seconds=0` is never used, since it takes the kubelet's word away
+messages to a replica   annotations, numbered, since one may be said again: the newest of a kind is enough, since (epoch,
+                        revision) orders them, and an older one does not replace it
+an end that is true     The phase of the pod: the kubelet says that its containers have terminated, or its node's object was
+                        deleted, which is for who knows that the machine is gone. A pod that is only deleted, or a node that
+                        is silent, is no end; `grace_period_seconds=0` is never used, since it takes the kubelet's word away
 an end is never lost    A finalizer keeps the pod until its end was told, also while no controller is there
+one life                A pod is made by the controller in whose epoch its id is, which remembers whose end it has told
 routes                  a label, for the selector of a Service
 """
 
@@ -26,6 +31,7 @@ import sys
 import threading
 import time
 from collections import deque
+from itertools import count
 
 import attrs
 from kubernetes import client, watch
@@ -52,6 +58,8 @@ NAMESPACE, CONTAINER = "default", "replica"
 OURS = "rankcore.example/"
 FINALIZER = OURS + "end-was-told"
 CONFLICT, GONE, NOT_FOUND = 409, 410, 404
+OVER = ("Failed", "Succeeded")
+KINDS = ("world-size", "change", "query")
 SAID_MAX = 8
 
 
@@ -69,46 +77,88 @@ def notes_of(pod: client.V1Pod) -> dict[str, str]:
     return {key.removeprefix(OURS): text for key, text in (pod.metadata.annotations or {}).items() if key.startswith(OURS)}
 
 
+def is_newer(there: str | None, text: str) -> bool:
+    """Whether a change or a world size that is there is newer than the one that would replace it."""
+    stamps = [json.loads(each.partition(" ")[2] or "{}") for each in (there or "", text)]
+    there_revision, revision = (each.get("revision") if isinstance(each, dict) else None for each in stamps)
+    if there_revision is None or revision is None:
+        return False
+    return (stamps[0]["epoch"], there_revision) > (stamps[1]["epoch"], revision)
+
+
 # -- in the container
 
 
-def entrypoint(api: client.CoreV1Api, name: str, terminate: threading.Event) -> str:
-    """A replica. Returns what went wrong in its start, for the termination message; "": nothing.
+class Replica:
+    """A replica, in its container: reads what it is told, and writes what it says, until it ends.
 
     Args:
         terminate: SIGTERM has come.
     """
-    pod = api.read_namespaced_pod(name, NAMESPACE)
-    start = codec.from_json(notes_of(pod)["start"], StartReplica)
-    replica, heard, said = started(start, pod.spec.node_name), {}, []
-    if Record.read(api, start.replica_id.partition("#")[0]).epoch > start.epoch:
-        return ""
-    while True:
-        notes, reactions = notes_of(api.read_namespaced_pod(name, NAMESPACE)), []
-        for kind in ("world-size", "change", "query"):
-            if kind in notes and notes[kind] != heard.get(kind):
-                heard[kind] = notes[kind]
-                replica, more = receive(replica, codec.from_json(notes[kind], Message), time.time())
-                reactions += more
-        if terminate.is_set():
-            replica, more = receive(replica, StopReplica(start.replica_id, 1.0, replica.epoch), time.time())
+
+    def __init__(self, api: client.CoreV1Api, name: str, terminate: threading.Event) -> None:
+        self._api, self._name, self._terminate = api, name, terminate
+        self._heard, self._said, self._ended = {}, [], queue.SimpleQueue()
+        self.pod = api.read_namespaced_pod(name, NAMESPACE)
+        self.start = codec.from_json(notes_of(self.pod)["start"], StartReplica)
+        self.half = started(self.start, self.pod.spec.node_name)
+
+    def user_code(self, what: RunUserCode | Drain) -> str | None:
+        """Load the model, or tell it what has changed, or finish what is under way. Returns what went wrong; None: nothing."""
+
+    def run(self) -> str:
+        """Returns what went wrong in the start, for the termination message; "": nothing."""
+        if Record.read(self._api, self.start.replica_id.partition("#")[0]).epoch > self.start.epoch:
+            return ""
+        while True:
+            for reaction in self._reactions():
+                match reaction:
+                    case RunUserCode() | Drain():
+                        threading.Thread(target=self._run, args=[reaction], daemon=True).start()
+                    case End():
+                        return ""
+                    case ReplicaStartFailed(reason=reason):
+                        return reason
+                    case Refused():
+                        pass
+                    case event:
+                        number = self._said[-1][0] + 1 if self._said else 0
+                        self._said = [*self._said, [number, codec.to_plain(event)]][-SAID_MAX:]
+            if notes_of(self.pod).get("said", "[]") != json.dumps(self._said):
+                said = {"annotations": {OURS + "said": json.dumps(self._said)}}
+                self._api.patch_namespaced_pod(self._name, NAMESPACE, {"metadata": said})
+            time.sleep(0.02)  # a watch would do
+
+    def _run(self, what: RunUserCode | Drain) -> None:
+        self._ended.put((what, self.user_code(what)))
+
+    def _reactions(self) -> list[object]:
+        reactions = []
+        self.pod = self._api.read_namespaced_pod(self._name, NAMESPACE)
+        for kind, text in notes_of(self.pod).items():
+            if kind in KINDS and text != self._heard.get(kind):
+                self._heard[kind] = text
+                reactions += self.hear(codec.from_json(text.partition(" ")[2], Message))
+        if self._terminate.is_set() and not self.half.draining:
+            within_s = float(self.pod.metadata.deletion_grace_period_seconds or 1)
+            reactions += self.hear(StopReplica(self.start.replica_id, within_s, self.half.epoch))
+        while not self._ended.empty():
+            what, failure = self._ended.get()
+            if isinstance(what, Drain):
+                return [*reactions, End()]
+            self.half, more = user_code_ended(self.half, time.time(), failure)
             reactions += more
-        while reactions:
-            match reactions.pop(0):
-                case RunUserCode():  # load the model, or tell it what has changed
-                    replica, more = user_code_ended(replica, time.time(), None)
-                    reactions += more
-                case Drain() | End():
-                    return ""
-                case ReplicaStartFailed(reason=reason):
-                    return reason
-                case Refused():
-                    pass
-                case event:
-                    said = [*said, [len(said) and said[-1][0] + 1, codec.to_plain(event)]][-SAID_MAX:]
-        if notes.get("said", "[]") != json.dumps(said):
-            api.patch_namespaced_pod(name, NAMESPACE, {"metadata": {"annotations": {OURS + "said": json.dumps(said)}}})
-        terminate.wait(0.02)  # a watch would do
+        return reactions
+
+    def hear(self, message: Message) -> tuple[object, ...]:
+        """What it does about a message."""
+        self.half, reactions = receive(self.half, message, time.time())
+        return reactions
+
+
+def entrypoint(api: client.CoreV1Api, name: str, terminate: threading.Event) -> str:
+    """What a container runs."""
+    return Replica(api, name, terminate).run()
 
 
 # -- the controller
@@ -176,6 +226,7 @@ class PodExecutor:
         self._world_size: AnnounceWorldSize | None = None
         self._alarm: WakeAt | None = None
         self._told: dict[str, set[object]] = {}  # of each pod
+        self._numbers = count()
         self._closed = False
         for pod in self._list().items:  # nothing that an older controller has read can be written from here on
             self._write(pod.metadata.name, {})
@@ -192,7 +243,8 @@ class PodExecutor:
 
     def execute(self, command) -> None:
         """Begin to carry out a command."""
-        self._todo.put(command)
+        if command.epoch >= self._epoch:
+            self._todo.put(command)
 
     def poll(self) -> Event | None:
         """What has happened. Whose end was told before this call is in the record by now: its pod may go."""
@@ -240,17 +292,19 @@ class PodExecutor:
             if number not in told:
                 told.add(number)
                 self._tell(attrs.evolve(codec.from_plain(plain, Event), at=now))  # on the controller's clock
-        ends = [each.state.terminated for each in (pod.status and pod.status.container_statuses) or []]
-        if not ends or not all(ends) or "end" in told:
+        if not pod.status or pod.status.phase not in OVER or "end" in told:
             return
         told.add("end")
-        if ends[0].message:
-            end = ReplicaStartFailed(replica_id=replica_id, reason=ends[0].message, at=now)
+        end = pod.status.container_statuses[0].state.terminated
+        if end is None:
+            told_end = ReplicaDied(replica_id=replica_id, reason=f"node {pod.spec.node_name} is gone", at=now)
+        elif end.message:
+            told_end = ReplicaStartFailed(replica_id=replica_id, reason=end.message, at=now)
         elif pod.metadata.deletion_timestamp is not None:
-            end = ReplicaStopped(replica_id=replica_id, at=now)
+            told_end = ReplicaStopped(replica_id=replica_id, at=now)
         else:
-            end = ReplicaDied(replica_id=replica_id, reason=f"exit code {ends[0].exit_code}", at=now)
-        self._tell(end, name)
+            told_end = ReplicaDied(replica_id=replica_id, reason=f"exit code {end.exit_code}", at=now)
+        self._tell(told_end, name)
 
     # -- what is done
 
@@ -270,7 +324,8 @@ class PodExecutor:
             case StartReplica():
                 self._start(command)
             case AnnounceWorldSize():
-                self._world_size = command
+                if self._world_size is None or command.revision > self._world_size.revision:
+                    self._world_size = command
                 for pod in self._list().items:
                     self._write(pod.metadata.name, {"world-size": command})
             case WakeAt():
@@ -296,9 +351,14 @@ class PodExecutor:
                 self._write(pod_name(change.replica_id), {"change": change})
 
     def _start(self, start: StartReplica) -> None:
+        if start.node_id is not None and not self._is_node(start.node_id):
+            reason = f"there is no node {start.node_id}"
+            return self._tell(ReplicaStartFailed(replica_id=start.replica_id, reason=reason, at=time.time()))
+        if "end" in self._told.get(pod_name(start.replica_id), ()):  # the command came twice, and a replica has one life
+            return self._tell(ReplicaDied(replica_id=start.replica_id, reason="it has ended", at=time.time()))
         notes = {"start": codec.to_json(start), "epoch": str(self._epoch)}
         if self._world_size is not None:
-            notes["world-size"] = codec.to_json(self._world_size)
+            notes["world-size"] = self._numbered(self._world_size)
         metadata = client.V1ObjectMeta(
             name=pod_name(start.replica_id),
             labels={"app": self._deployment, "serving": "no", "version": start.version},
@@ -315,18 +375,34 @@ class PodExecutor:
             self._told.pop(metadata.name, None)  # it is there: what became of it is told once more
             self._see(self._api.read_namespaced_pod(metadata.name, NAMESPACE))
 
-    def _write(self, name: str, notes: dict[str, object], **labels: str) -> bool:
-        texts = {"epoch": str(self._epoch)} | {kind: codec.to_json(command) for kind, command in notes.items()}
-        metadata = {"annotations": {OURS + kind: text for kind, text in texts.items()}, "labels": labels}
+    def _is_node(self, node_id: str) -> bool:
+        try:
+            self._api.read_node(node_id)
+        except ApiException as error:
+            if error.status != NOT_FOUND:
+                raise
+            return False
+        return True
 
-        def patch(version: str) -> None:
-            self._api.patch_namespaced_pod(name, NAMESPACE, {"metadata": {**metadata, "resourceVersion": version}})
+    def _numbered(self, command) -> str:
+        return f"{self._epoch}.{next(self._numbers)} {codec.to_json(command)}"
+
+    def _write(self, name: str, notes: dict[str, object], **labels: str) -> bool:
+        texts = {"epoch": str(self._epoch)} | {kind: self._numbered(command) for kind, command in notes.items()}
+
+        def patch(pod: client.V1Pod) -> None:
+            there = notes_of(pod)
+            new = {kind: text for kind, text in texts.items() if not is_newer(there.get(kind), text)}
+            about = {"annotations": {OURS + kind: text for kind, text in new.items()}, "labels": labels}
+            about["resourceVersion"] = pod.metadata.resource_version
+            self._api.patch_namespaced_pod(name, NAMESPACE, {"metadata": about})
 
         return self._behind_the_fence(name, patch)
 
     def _delete(self, name: str, grace_s: int) -> bool:
-        def delete(version: str) -> None:
-            options = client.V1DeleteOptions(preconditions=client.V1Preconditions(resource_version=version))
+        def delete(pod: client.V1Pod) -> None:
+            version = client.V1Preconditions(resource_version=pod.metadata.resource_version)
+            options = client.V1DeleteOptions(preconditions=version)
             self._api.delete_namespaced_pod(name, NAMESPACE, grace_period_seconds=grace_s, body=options)
 
         return self._behind_the_fence(name, delete)
@@ -342,7 +418,7 @@ class PodExecutor:
                 pod = self._api.read_namespaced_pod(name, NAMESPACE)
                 if int(notes_of(pod)["epoch"]) > self._epoch:
                     raise ReplacedError(f"{name} is of epoch {notes_of(pod)['epoch']}")
-                act(pod.metadata.resource_version)
+                act(pod)
             except ApiException as error:
                 if error.status == NOT_FOUND:
                     return False
@@ -397,7 +473,8 @@ def main() -> None:
             pods = []
             while len(pods) != 3:  # the labels come after the news
                 pods = [pod for pod in api.list_namespaced_pod(NAMESPACE).items if pod.metadata.labels["serving"] == "yes"]
-            ranks = {json.loads(notes_of(pod)["change"])["rank"]["rank"]: pod.metadata for pod in pods}
+            changes = [json.loads(notes_of(pod)["change"].partition(" ")[2]) for pod in pods]
+            ranks = {change["rank"]["rank"]: pod.metadata for change, pod in zip(changes, pods, strict=True)}
             print(
                 f"{what:32}",
                 "  ".join(f"{rank}: {ranks[rank].name} v{ranks[rank].labels['version']}" for rank in sorted(ranks)),

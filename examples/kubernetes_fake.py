@@ -1,7 +1,8 @@
 """A few lines that answer as Kubernetes' API server and kubelet do, as far as `embed_in_kubernetes.py` asks: no cluster.
 
-Pods and ConfigMaps by their paths, resourceVersion with conflicts, merge patches, finalizers, deletion with preconditions, and
-a watch that ends with 410 where it has missed something. A pod runs as soon as it is made, in a thread.
+Pods, nodes and ConfigMaps by their paths, resourceVersion with conflicts, merge patches, finalizers, deletion with
+preconditions and a grace period, a watch that ends with 410 where it has missed something. A pod runs as soon as it is made, in
+a thread; one that is killed cannot reach the API any more, whatever its thread still does.
 """
 
 import json
@@ -12,6 +13,8 @@ from itertools import count
 from urllib.parse import parse_qs, urlsplit
 
 from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError
 
 NODES = ("n1", "n2")
 NOW = "2026-01-01T00:00:00Z"
@@ -40,7 +43,9 @@ class FakeCluster:
         self.entrypoint, self.changed = entrypoint, threading.Condition(threading.RLock())
         self.objects, self.log, self.versions, self.compacted = {}, [], count(1), 0
         self.expired = 0  # watches that were ended with 410
-        self.running, self.killed = {}, set()  # of each pod what its SIGTERM is
+        self.running = {}  # of each pod what its SIGTERM is
+        for name in NODES:
+            self.put(("nodes", name), {"metadata": {"name": name}})
         self.server = Server(("127.0.0.1", 0), type("Handler", (Handler,), {"cluster": self}))
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
 
@@ -51,6 +56,7 @@ class FakeCluster:
     def __exit__(self, *_) -> None:
         for terminate in self.running.values():
             terminate.set()
+        self.running.clear()
         self.server.shutdown()
         self.server.server_close()
 
@@ -85,18 +91,34 @@ class FakeCluster:
     def run(self, key) -> None:
         name, terminate = key[1], threading.Event()
         self.running[name] = terminate
-        api = client.CoreV1Api(client.ApiClient(client.Configuration(host=self.url)))
-        message = self.entrypoint(api, name, terminate)
-        code = 137 if name in self.killed else bool(message)
-        terminated = {"exitCode": int(code), **({"message": message} if message and code != 137 else {})}
+        pod = client.ApiClient(client.Configuration(host=self.url), header_name="X-Pod", header_value=name)
+        try:
+            message = self.entrypoint(client.CoreV1Api(pod), name, terminate)
+        except (ApiException, HTTPError):  # it was killed
+            message = "cannot reach the API"
+        self.end(key, {"exitCode": int(bool(message)), **({"message": message} if message else {})})
+
+    def end(self, key, terminated) -> None:
+        """Its container has ended, if it has not before."""
         with self.changed:
-            found = self.get(key)
-            self.put(key, {**found, "status": status({"terminated": terminated})})
+            found = self.objects.get(key)
+            if found is not None and not ended(found):
+                self.running.pop(key[1], threading.Event()).set()
+                self.put(key, {**found, "status": status({"terminated": terminated})})
 
     def kill(self, name) -> None:
         """As the OOM killer does; nobody is told but by the pod's status."""
-        self.killed.add(name)
-        self.running[name].set()
+        self.end(("pods", name), {"exitCode": 137})
+
+    def lose_node(self, name) -> None:
+        """As where a machine is gone and its object was deleted: the collector of pods has those fail that were bound to it."""
+        with self.changed:
+            self.objects.pop(("nodes", name))
+            for key, found in [*self.objects.items()]:
+                if key[0] == "pods" and found["spec"]["nodeName"] == name:
+                    self.running.pop(key[1], threading.Event()).set()
+                    found = {**found, "metadata": {**found["metadata"], "deletionTimestamp": NOW}}
+                    self.put(key, {**found, "status": {**found["status"], "phase": "Failed"}})
 
     # -- the verbs
 
@@ -107,7 +129,8 @@ class FakeCluster:
                 raise Refusal(409, "AlreadyExists")
             if kind == "pods":
                 used = [each["spec"]["nodeName"] for (of, _), each in self.objects.items() if of == "pods"]
-                body["spec"].setdefault("nodeName", min(NODES, key=used.count))
+                nodes = [each for of, each in self.objects if of == "nodes"]
+                body["spec"].setdefault("nodeName", min(nodes, key=used.count))
                 body["status"] = status({"running": {}})
             made = self.put(key, body, "ADDED")
         if kind == "pods":
@@ -128,8 +151,12 @@ class FakeCluster:
             said = (body.get("preconditions") or {}).get("resourceVersion")
             if said is not None and said != found["metadata"]["resourceVersion"]:
                 raise Refusal(409, "Conflict")
-            found = self.put(key, {**found, "metadata": {**found["metadata"], "deletionTimestamp": NOW}})
-        self.running[key[1]].set()
+            about = {"deletionTimestamp": NOW, "deletionGracePeriodSeconds": int(grace_s[0])}
+            found = self.put(key, {**found, "metadata": {**found["metadata"], **about}})
+            self.running.get(key[1], threading.Event()).set()
+        killing = threading.Timer(float(grace_s[0]), self.kill, [key[1]])
+        killing.daemon = True
+        killing.start()
         return found
 
     def listed(self, kind) -> dict:
@@ -162,7 +189,7 @@ def status(state) -> dict:
 
 def ended(found) -> bool:
     """Whether all its containers have."""
-    return all("terminated" in each["state"] for each in found.get("status", {}).get("containerStatuses", []))
+    return found.get("status", {}).get("phase", "Failed") == "Failed"
 
 
 def merged(old, new):
@@ -182,7 +209,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def answer(self) -> None:
         path, query = urlsplit(self.path).path, parse_qs(urlsplit(self.path).query)
-        kind, name = [*path.split("/")[5:], None][:2]
+        kind, name = [*path.split("/")[3 if path.startswith("/api/v1/nodes") else 5 :], None][:2]
         length = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(length) or b"{}") if length else {}
         verbs = {
@@ -195,6 +222,8 @@ class Handler(BaseHTTPRequestHandler):
         if "watch" in query:
             return self.stream(kind, int(query["resourceVersion"][0]), float(query.get("timeoutSeconds", ["5"])[0]))
         try:
+            if self.headers["X-Pod"] not in (None, *self.cluster.running):
+                raise Refusal(401, "Unauthorized")
             code, found = 200, verbs[self.command]()
         except Refusal as refusal:
             code, found = refusal.code, refusal.body

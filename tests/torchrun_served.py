@@ -12,9 +12,9 @@ PATIENCE_S = 60.0
 class Served:
     """A coordinator in a thread of this process."""
 
-    def __init__(self, gang, port=0, lease_s=15.0, store_port=0):
+    def __init__(self, gang, port=0, lease_s=15.0, store_port=0, run_id=None):
         self.lines, self.port, self.status = [], port, None
-        self.server = GangServer(Coordinator(gang, lease_s, None, store_port), self.lines.append)
+        self.server = GangServer(Coordinator(gang, lease_s, run_id, store_port), self.lines.append)
         self._listens = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()

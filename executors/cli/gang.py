@@ -29,6 +29,8 @@ def serve(
     from executors.torchrun.server import GangServer, check_address, open_store
     from rankcore.gang import Gang
 
+    if run_id == "":
+        end("--run-id must be the --rdzv-id of the job, got an empty one", BAD_INPUT)
     try:
         low, high = sizes_of(nnodes)
         store_port = store_port_of(port, store_port)

@@ -21,6 +21,7 @@ know of no store: who embeds them keeps their record, as docs/embedding.md says.
 from collections import deque
 from collections.abc import Callable, Iterable
 from inspect import iscoroutinefunction
+from threading import get_ident
 from time import perf_counter
 from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar, cast
 
@@ -52,8 +53,9 @@ class Backend(Protocol):
 class Loop(Generic[S, E, T]):
     """Runs one machine, whose states, events and steps are S, E and T.
 
-    Not thread-safe; in asyncio, call it from one task. The constructor goes on from a state that exists, such as the fork of
-    another run; `start` begins in a way that is given as a value.
+    One thread owns it, and in asyncio one task; all others `post`. Two steps at once, of which one would be lost, are refused.
+    The constructor goes on from a state that exists, such as the fork of another run; `start` begins in a way that is given
+    as a value.
 
     Attributes:
         state: After the last step. Only the loop sets it.
@@ -69,7 +71,8 @@ class Loop(Generic[S, E, T]):
         self.observer: Callable[[E, T, float], None] | None = None
         self._kind = kind
         self._executor = executor
-        self._executing = False
+        self._free: deque[None] = deque([None])  # taken by who takes a step; `pop` is atomic, and a deque can be copied
+        self._taken_by = 0
         self._undelivered: deque[E] = deque()
         if journal is not None:
             how = kind.resume(state)
@@ -97,10 +100,16 @@ class Loop(Generic[S, E, T]):
         Raises:
             RankcoreError: The event is malformed, or has no text that the journal could keep. Nothing has changed.
             OSError: The journal cannot be written. Nothing has changed.
-            RuntimeError: An executor called this from its `execute`, which would put commands out of order.
+            RuntimeError: An executor called this from its `execute`, which would put commands out of order, or another thread
+                is taking a step. Nothing has changed.
         """
-        if self._executing:
-            raise RuntimeError(f"deliver({type(event).__name__}) was called while commands are handed over: use poll()")
+        self._take_turn(f"deliver({type(event).__name__})")
+        try:
+            return self._deliver(event)
+        finally:
+            self._free.append(None)
+
+    def _deliver(self, event: E) -> T:
         began = perf_counter()
         result: T = self._kind.step(self.state, event)
         if self.journal is not None:
@@ -131,21 +140,34 @@ class Loop(Generic[S, E, T]):
         """
         delivered = 0
         while True:
-            event = self._undelivered.popleft() if self._undelivered else self._executor.poll()
-            if event is None:
-                return delivered
-            before = self.state
+            self._take_turn("deliver_all()")
             try:
-                self.deliver(event)
-            except OSError:
-                if self.state is before:
-                    self._undelivered.appendleft(event)
-                raise
+                event = self._undelivered.popleft() if self._undelivered else self._executor.poll()
+                if event is None:
+                    return delivered
+                before = self.state
+                try:
+                    self._deliver(event)
+                except OSError:
+                    if self.state is before:
+                        self._undelivered.appendleft(event)
+                    raise
+            finally:
+                self._free.append(None)
             delivered += 1
+
+    def _take_turn(self, what: str) -> None:
+        """One step at a time: the second would begin with the state before the first, and undo it."""
+        try:
+            self._free.pop()
+        except IndexError:
+            if self._taken_by == get_ident():
+                raise RuntimeError(f"{what} was called while commands are handed over: use poll()") from None
+            raise RuntimeError(f"{what} was called while another thread takes a step: others than its own post()") from None
+        self._taken_by = get_ident()
 
     def _follow(self, result: AnyStep) -> None:
         self.state = result.state
-        self._executing = True
         commands = iter(result.commands)
         try:
             for command in commands:
@@ -156,8 +178,6 @@ class Loop(Generic[S, E, T]):
                 f"{command} was not carried out, nor {left} commands after it: tell what fails as an event, by poll()"
             )
             raise
-        finally:
-            self._executing = False
 
 
 def _check(executor: object, journal: object) -> None:

@@ -115,8 +115,9 @@ class Coordinator:
 
     @property
     def is_over(self) -> bool:
-        """Whether there will be no more rounds, and all agents know."""
-        return self.gang.closed is not None and not self.agents
+        """Whether there will be no more rounds, and all agents know: also those who have not found this coordinator yet."""
+        may_come = self.gang.restarted and self.gang.now_s < self.gang.recover_s
+        return self.gang.closed is not None and not self.agents and not may_come
 
     def _forget(self, member: str) -> None:
         self._gone.add(member)

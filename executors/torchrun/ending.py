@@ -7,6 +7,7 @@ incomplete alone: a worker may clear its environment, and one that was forked wi
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -55,8 +56,10 @@ def kill_processes_of(member: str, pid: int) -> int:
     return len(found)
 
 
-def terminate_this() -> None:
-    """Ask this agent to end: torchrun stops its workers and exits."""
+def terminate_this(why: str) -> None:
+    """Say why, and ask this agent to end: torchrun stops its workers and exits."""
+    sys.stderr.write(f"rankcore: error: {why}: this agent ends, since its rank may be another's\n")
+    sys.stderr.flush()
     os.kill(os.getpid(), signal.SIGTERM)
 
 

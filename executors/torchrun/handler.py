@@ -180,10 +180,14 @@ class GangRendezvous(RendezvousHandler):
         return int(self._link.needs_round)
 
     def shutdown(self) -> bool:
-        """This agent has ended: the job is done, if it had a rank; if it was a spare, nothing follows."""
-        if self._link.has_run and not self._link.is_closed:
+        """This agent has ended: the job is done, if it had a rank; if it was a spare, nothing follows.
+
+        A coordinator that is being restarted is waited for: else nobody would tell it, nor the spares.
+        """
+        if self._link.has_run and not self._link.is_closed and self._link.welcome is not None:
+            self._link.has_no_workers()
             self._link.close()
-            self._link.wait(LAST_WORD_S, lambda: self._link.is_closed)
+            self._link.wait(self._link.welcome.lease_s, lambda: self._link.is_closed)
         self._link.stop(LAST_WORD_S)
         if self._is_spare_to_the_end and isinstance(sys.exc_info()[1], AttributeError):
             raise SystemExit(0)

@@ -51,8 +51,9 @@ def has_lapsed(read_s: float, lease_s: float, at_s: float) -> bool:
 class LeaseGuard:
     """A thread that ends this process when the coordinator has not answered for too long, whatever other threads wait for."""
 
-    def __init__(self, terminate: Callable[[], None], kill: Callable[[], None], clock: Callable[[], float] = now_s) -> None:
+    def __init__(self, terminate: Callable[[str], None], kill: Callable[[], None], clock: Callable[[], float] = now_s) -> None:
         self._terminate, self._kill, self._clock = terminate, kill, clock
+        self._why = ""
         self._lock = threading.Lock()
         self._renewed_s, self._lease_s = 0.0, float("inf")
         self._stopped = threading.Event()
@@ -66,11 +67,11 @@ class LeaseGuard:
             if deadline(self._renewed_s, self._lease_s, self._clock()) is Deadline.NONE:
                 self._renewed_s, self._lease_s = max(self._renewed_s, sent_s), lease_s
 
-    def lapse(self) -> None:
+    def lapse(self, why: str) -> None:
         """The coordinator says that the rank is another's: end at once, and be killed `GRACE_S` later."""
         with self._lock:
             if deadline(self._renewed_s, self._lease_s, self._clock()) is Deadline.NONE:
-                self._renewed_s, self._lease_s = self._clock(), MARGIN_S
+                self._renewed_s, self._lease_s, self._why = self._clock(), MARGIN_S, why
 
     def stop(self) -> None:
         """There is no rank any more which could be another's."""
@@ -84,7 +85,7 @@ class LeaseGuard:
                 continue
             if not self._is_told:
                 self._is_told = True
-                self._terminate()
+                self._terminate(self._why or f"no coordinator has answered for {self._lease_s - MARGIN_S:g} s")
             if over is Deadline.KILL:
                 self._kill()
                 return

@@ -6,7 +6,9 @@ at what it keeps, and wait for it to change.
 Rounds have numbers of this agent's own: `_wanted` is that of its newest request, `_taken` of the round that torchrun was last
 given. `_wanted` is the larger one while it is out of a round. A coordinator that does not know the agent was restarted: then
 the link asks for a round by itself, with the rank that it has, before anybody else may be given it; torchrun is told to
-restart its workers, and is given that round when it asks for one.
+restart its workers, and is given that round when it asks for one. If it is refused (the new coordinator has another MAX, say),
+its rank may be another's: it ends at once. A coordinator of another job, or of another version, says nothing about the rank:
+the lease goes on, and is not renewed.
 """
 
 import os
@@ -39,6 +41,9 @@ from rankcore.gang import RefusalReason
 CONNECT_S = 1.0
 AGAIN_AFTER_S = 0.2
 CHUNK_BYTES = 65_536
+OVER = (RefusalReason.DONE, RefusalReason.TIMED_OUT)
+MAY_HAVE_GIVEN_AWAY = (RefusalReason.SAME_NODE, RefusalReason.OTHER_NPROC, RefusalReason.OTHER_MAX)
+"""With which a coordinator that was restarted refuses an agent that has a rank."""
 
 
 class Link:
@@ -61,7 +66,7 @@ class Link:
         self._wanted = self._taken = 0
         self._unsent: list[FromAgent] = []
         self._wakes, self._waker = socket.socketpair()
-        self._is_stopped = False
+        self._is_stopped = self._is_closing = False
         self._sent_s: dict[int, float] = {}
         self._renewals = 0
         self._greeted_s = self._answered_s = 0.0
@@ -120,9 +125,20 @@ class Link:
         """Whether there will be no round for this agent."""
         return self.standing is not None and self.standing.phase is AgentPhase.REFUSED
 
+    @property
+    def _is_over(self) -> bool:
+        """Whether the job is. Who listens at this address after that is the coordinator of another one."""
+        standing = self.standing
+        return standing is not None and standing.phase is AgentPhase.REFUSED and standing.reason in OVER
+
     def close(self) -> None:
-        """Say that the job is done."""
+        """Say that the job is done; to the next coordinator, if this one does not hear it."""
+        self._is_closing = True
         self._say(Close())
+
+    def has_no_workers(self) -> None:
+        """From now on nothing runs here that could believe a rank: the lease may lapse."""
+        self._guard.stop()
 
     def stop(self, timeout_s: float) -> None:
         """Say that this agent has ended, and disconnect."""
@@ -145,7 +161,7 @@ class Link:
         self._waker.send(b"\0")
 
     def _run(self) -> None:
-        while not self._is_stopped:
+        while not (self._is_stopped or self._is_over):
             try:
                 with socket.create_connection(self._where, CONNECT_S) as connection:
                     self._talk(connection)
@@ -218,6 +234,7 @@ class Link:
 
     def _greeted(self, welcome: Welcome) -> None:
         self.welcome, self._answered_s = welcome, self._greeted_s
+        self.standing = None if self.is_closed else self.standing  # what a coordinator of another job has said
         if not self._wanted:
             return
         self._renewed()
@@ -225,6 +242,8 @@ class Link:
             self._wanted = self._taken + 1
         if self._wanted > self._taken:
             self._unsent.append(self._request())
+        if self._is_closing:
+            self._unsent.append(Close())
 
     def _renewed(self) -> None:
         if self._wanted and self.welcome is not None:
@@ -234,10 +253,10 @@ class Link:
         self.standing = standing
         if standing.phase is not AgentPhase.REFUSED:
             return
-        if standing.reason == RefusalReason.LAPSED:
-            self._guard.lapse()
-        elif standing.reason != RefusalReason.SAME_NODE:
+        if self._is_over:
             self._guard.stop()
+        elif standing.reason == RefusalReason.LAPSED or (self.has_run and standing.reason in MAY_HAVE_GIVEN_AWAY):
+            self._guard.lapse(f"the coordinator refuses it, {standing.detail or standing.reason}")
 
 
 def _end(connection: socket.socket) -> None:

@@ -56,7 +56,10 @@ class SeatedExecutor:
 
 
 class RayBench:
-    """A namespace of its own for each test. Nothing goes on but in `advance`, and in the replicas."""
+    """A namespace of its own for each test. Nothing goes on but in `advance`, and in the replicas.
+
+    It has no `partition`: who is on a node that Ray has given up lives on, and cannot be asked through Ray any more.
+    """
 
     patience_s = 240.0
 

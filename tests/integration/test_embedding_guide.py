@@ -1,18 +1,23 @@
 """What docs/embedding.md begins with runs as it stands there, from an empty folder, and prints what the page says."""
 
+import gc
 import re
 import runpy
 import shlex
 import signal
 import sys
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
+import attrs
 import pytest
 
 from executors.cli import main
-from rankcore import DeploymentSpec, deploy, step
-from rankcore.events import ReplicaPlaced
+from executors.engine.replay import replay
+from rankcore import DeploymentSpec, DeploymentStatus, deploy, step
+from rankcore.commands import PublishRoutes
+from rankcore.events import DeleteRequested, ReplicaPlaced
 from rankcore.testing import conformance
 from rankcore.testing.conformance.running import NotTriedError
 
@@ -103,6 +108,77 @@ def test_a_controller_that_finds_a_journal_and_no_replica_starts_all_anew(folder
         "{0: 'llm#3.0', 1: 'llm#3.1', 2: 'llm#3.2'}",
         "{0: 'llm#3.0', 1: 'llm#4.0', 2: 'llm#3.2'}",
     ]
+
+
+def recovering(folder):
+    """What the page begins a controller with, and its modules; nothing is left of what it has run."""
+    begin = runpy.run_path(str(folder / "recover.py"))["begin"]
+    mine, loop = sys.modules["mine"], sys.modules["loop"]
+    loop.scheduler.jobs.clear()
+    loop.scheduler.ended.clear()
+    return begin, mine, loop
+
+
+def test_a_controller_that_begins_again_wants_what_is_wanted_now_and_one_that_was_deleted_is_deployed_again(folder):
+    begin, _, loop = recovering(folder)
+    journal = "again.jsonl"
+    more = attrs.evolve(loop.SPEC, target_replicas=4)
+
+    def lives(wanted, done, *events):
+        driver = begin(journal, wanted)
+        for event in events:
+            driver.deliver(event)
+        loop.run_until(driver, done)
+        driver.journal.close()
+        return driver.state
+
+    lives(loop.SPEC, loop.healthy)
+    state = lives(more, lambda state: loop.healthy(state) and state.world_size == 4)
+    assert (state.epoch, [state.holder_of(rank) for rank in range(3)]) == (2, ["llm#1.0", "llm#1.1", "llm#1.2"])
+    lives(more, lambda state: state.status is DeploymentStatus.DELETED, DeleteRequested(at=loop.scheduler.now()))
+    state = lives(loop.SPEC, loop.healthy)
+    assert (state.epoch, sorted(state.replicas)) == (4, ["llm#4.0", "llm#4.1", "llm#4.2"])
+    assert replay(journal).difference is None
+
+
+@pytest.mark.parametrize("raises_at", [1, 3, 5, 6, 8, 9, 11, 12])
+def test_an_executor_that_raises_is_begun_again_with_the_next_epoch_and_nothing_is_left_undone(folder, raises_at):
+    begin, mine, loop = recovering(folder)
+    routes, left = set(), iter(range(1, raises_at))
+
+    class Raising(mine.MyExecutor):
+        is_first = True
+
+        def execute(self, command):
+            if command.epoch == 1 and next(left, None) is None:
+                raise ConnectionError("no route to host")
+            if isinstance(command, PublishRoutes):
+                if self.is_first:
+                    routes.clear()
+                self.is_first = False
+                routes.update(command.added)
+                routes.difference_update(command.removed)
+            super().execute(command)
+
+    begin.__globals__["MyExecutor"] = Raising
+    journal = "raised.jsonl"
+
+    def life():
+        driver = begin(journal)
+        with closing(driver.journal):
+            loop.run_until(driver, loop.healthy)
+            loop.scheduler.end(loop.scheduler.jobs["llm#1.1"])
+            loop.run_until(driver, loop.healthy)
+
+    with pytest.raises(ConnectionError) as caught:
+        life()
+    assert "was not carried out" in caught.value.__notes__[0]
+    del caught
+    gc.collect()  # the journal of one that has not begun
+    driver = begin(journal)
+    loop.run_until(driver, loop.healthy)
+    assert routes == {*driver.state.replicas} == {*loop.scheduler.jobs}
+    driver.journal.close()
 
 
 def outcomes(bench, tries):

@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed: pip install 'rankcore[torch]'")
 
+from executors.cli import main
 from tests.torchrun_runs import ENTRY_POINT, ROOT, WITHOUT_PIDFD, WITHOUT_TORCH, TorchrunJob
 
 SOON = ("--lease", "4", "--last-call", "3")
@@ -175,11 +176,20 @@ def test_the_example_goes_on_as_rank_0_on_the_spare():
     assert sorted(row[1:] for row in rows) == [["0", "killed", "-9"], ["1", "1", "0"], ["2", "2", "0"], ["spare", "0", "0"]]
 
 
-def test_a_coordinator_that_cannot_be_says_so_in_one_line():
-    command = [sys.executable, "-m", "executors.cli", "gang", "serve", "--nnodes", "3:2"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "rankcore: error: --nnodes must be MIN:MAX with 1 <= MIN <= MAX, got 3:2\n"
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--nnodes", "3:2"), "--nnodes must be MIN:MAX with 1 <= MIN <= MAX, got 3:2"),
+        (("--nnodes", "2", "--run-id", ""), "--run-id must be the --rdzv-id of the job, got an empty one"),
+        (("--nnodes", "2", "--lease", "inf"), "'--lease': Input should be less than or equal to 86400 (see"),
+    ],
+)
+def test_a_coordinator_that_cannot_be_says_so_in_one_line(options, said, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["rankcore", "gang", "serve", *options])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert (ended.value.code, line.startswith("rankcore: error: "), said in line) == (2, True, True)
 
 
 def test_agents_here_are_given_the_entry_point_that_the_package_has():

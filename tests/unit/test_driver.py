@@ -1,5 +1,6 @@
 """The driver: one step is journalled, then adopted, then carried out; and what goes wrong changes nothing."""
 
+import threading
 from collections import deque
 
 import pytest
@@ -15,6 +16,7 @@ from rankcore.errors import InvalidEventError, RankcoreError
 from rankcore.events import Event, ReplicaPlaced, ReplicaReady, SpecChanged
 
 SPEC = DeploymentSpec(name="llm", target_replicas=2)
+PATIENCE_S = 60.0
 
 
 class Recorder:
@@ -143,6 +145,40 @@ def test_an_executor_that_delivers_from_execute_is_told_so():
         driver.deliver(placed(driver.state))
     executor.impatient = False
     driver.deliver(ReplicaReady(replica_id="llm#1.0", at=2.0))
+
+
+def test_a_second_thread_is_refused_while_one_takes_a_step_and_no_event_is_lost():
+    class Slow(Recorder):
+        def execute(self, command):
+            super().execute(command)
+            if begun is not None:
+                begun.set()
+                assert goes_on.wait(PATIENCE_S)
+
+    begun, goes_on, executor = None, threading.Event(), Slow()
+    driver = Driver.deploy(executor, SPEC)
+    begun, (first, second) = threading.Event(), sorted(driver.state.replicas)
+    executor.news.append(ReplicaPlaced(replica_id=second, node_id="n1", at=1.0))
+    thread = threading.Thread(target=driver.deliver, args=(placed(driver.state),))
+    thread.start()
+    assert begun.wait(PATIENCE_S)
+    for call, name in ((lambda: driver.deliver(placed(driver.state)), "deliver"), (driver.deliver_all, "deliver_all")):
+        with pytest.raises(RuntimeError, match=rf"^{name}\(.* was called while another thread takes a step: others .* post"):
+            call()
+    goes_on.set()
+    thread.join(PATIENCE_S)
+    assert driver.deliver_all() == 1
+    assert [driver.state.replicas[name].node_id for name in (first, second)] == ["n1", "n1"]
+
+
+def test_a_step_that_failed_leaves_the_turn_to_the_next():
+    driver = Driver.deploy(Recorder(), SPEC)
+    with pytest.raises(InvalidEventError):
+        driver.deliver(None)
+    driver.post("none")
+    with pytest.raises(InvalidEventError):
+        driver.deliver_all()
+    assert driver.deliver(placed(driver.state)).commands
 
 
 def test_deliver_all_delivers_what_the_executor_has_to_tell_in_its_order():

@@ -26,7 +26,11 @@ class Ended:
     """What an agent was told of its end."""
 
     def __init__(self):
-        self.terminated, self.killed = threading.Event(), threading.Event()
+        self.terminated, self.killed, self.why = threading.Event(), threading.Event(), ""
+
+    def terminate(self, why):
+        self.why = why
+        self.terminated.set()
 
 
 @contextmanager
@@ -34,7 +38,7 @@ def agents(served, names, **said):
     links = {}
     for name in names:
         ended = Ended()
-        guard = LeaseGuard(ended.terminated.set, ended.killed.set)
+        guard = LeaseGuard(ended.terminate, ended.killed.set)
         hello = Hello(VERSION, "job", name, f"node-{name}", "", os.getpid(), 1)
         links[name] = Link(
             "127.0.0.1", served.port, hello, AskToJoin(0, None, None, 1, served.server.coordinator.gang.max_size), guard
@@ -93,7 +97,7 @@ def test_agents_tell_a_new_coordinator_their_ranks_before_they_are_asked():
     with agents(served, "ab") as link:
         assert rounds(parked(link["b"]), link["a"]) == [0, 1]
         served.crash()
-        served = Served(Gang(2, 2, restarted=True), served.port)
+        served = Served(Gang(2, 2, restarted=True, recover_s=5.0), served.port)
         for each in link.values():
             assert each.wait(PATIENCE_S, lambda each=each: each.needs_round)
             assert each.wait(PATIENCE_S, each.has_answer)
@@ -119,6 +123,53 @@ def test_an_agent_without_a_coordinator_is_told_to_end():
         assert rounds(link["a"]) == [0]
         served.crash()
         assert link["a"].ended.terminated.wait(PATIENCE_S)
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        (Gang(1, 2), "MAX is 1, expected 2"),
+        (Gang(1, 1, nproc=8), "nproc is 1, expected 8"),
+        (Gang(1, 1, agents_per_node=0), "node node-a has 0 already, expected no more"),
+    ],
+)
+def test_an_agent_with_a_rank_that_a_new_coordinator_refuses_ends_at_once(other, why):
+    """Its rank may be another's, of whom that coordinator knows (TR8)."""
+    served = Served(Gang(1, 1))
+    with agents(served, "a") as link:
+        assert rounds(link["a"]) == [0]
+        served.crash()
+        served = Served(other, served.port)
+        assert link["a"].ended.terminated.wait(PATIENCE_S)
+        assert link["a"].ended.why == f"the coordinator refuses it, {why}"
+    served.crash()
+
+
+def test_a_coordinator_of_another_job_renews_no_lease_and_the_right_one_does_so_again():
+    served = Served(Gang(1, 1))
+    with agents(served, "a") as link:
+        assert rounds(link["a"]) == [0]
+        served.crash()
+        stranger = Served(Gang(1, 1), served.port, run_id="another")
+        assert link["a"].wait(PATIENCE_S, lambda: link["a"].is_closed)
+        assert not link["a"]._guard._stopped.is_set()
+        stranger.crash()
+        served = Served(Gang(1, 1, restarted=True), served.port)
+        assert link["a"].wait(PATIENCE_S, lambda: link["a"].needs_round)
+        assert rounds(link["a"]) == [0]
+        assert not link["a"].ended.terminated.is_set()
+    served.crash()
+
+
+def test_an_agent_whose_job_is_done_joins_no_other_one_at_its_address():
+    served = Served(Gang(1, 1))
+    with agents(served, "a") as link:
+        assert rounds(link["a"]) == [0]
+        link["a"].close()
+        assert link["a"].wait(PATIENCE_S, lambda: link["a"].is_closed)
+        served.crash()
+        link["a"]._thread.join(PATIENCE_S)
+        assert not link["a"]._thread.is_alive()
 
 
 def test_a_coordinator_that_hears_no_agent_is_cut_off_from_nobody_else():
@@ -159,18 +210,20 @@ class Clock:
 
 def test_a_lease_that_is_over_stays_over_and_one_that_another_has_ends_at_once():
     ended, clock = Ended(), Clock()
-    guard = LeaseGuard(ended.terminated.set, ended.killed.set, clock)
+    guard = LeaseGuard(ended.terminate, ended.killed.set, clock)
     guard.renewed(100.0, 15.0)
     clock.now_s = 114.0
     guard.renewed(114.0, 15.0)
     assert ended.terminated.wait(PATIENCE_S)
     clock.now_s = 119.0
     assert ended.killed.wait(PATIENCE_S)
+    assert ended.why == "no coordinator has answered for 14 s"
     other = Ended()
-    guard = LeaseGuard(other.terminated.set, other.killed.set, Clock())
+    guard = LeaseGuard(other.terminate, other.killed.set, Clock())
     guard.renewed(100.0, 15.0)
-    guard.lapse()
+    guard.lapse("it is another's")
     assert other.terminated.wait(PATIENCE_S)
+    assert other.why == "it is another's"
     assert not other.killed.is_set()
     guard.stop()
 

@@ -113,6 +113,22 @@ def test_who_leaves_is_replaced_at_once_and_after_the_end_everybody_is_told_so()
     assert talk.stands["s"].reason == "done"
 
 
+def test_a_new_coordinator_whose_job_is_done_at_once_tells_so_whoever_may_still_come():
+    """Else a spare would look for it until its lease has lapsed, and end as one that has failed (TR6)."""
+    talk = Talk(restarted=True, recover_s=LEASE_S + GRACE_S + 1)
+    talk.joins("a", number=4, rank=0, round_=9)
+    talk.says("a", Close())
+    talk.coordinator.disconnected("a")
+    talk.passes(3)
+    assert not talk.coordinator.is_over
+    talk.joins("s")
+    assert talk.stands["s"].reason == "done"
+    talk.coordinator.disconnected("s")
+    assert not talk.coordinator.is_over
+    talk.passes(LEASE_S + GRACE_S + 1)
+    assert talk.coordinator.is_over
+
+
 def test_a_connection_that_ends_says_nothing_of_its_agent():
     talk = Talk()
     talk.joins("a", "b", "c")

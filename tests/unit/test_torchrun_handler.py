@@ -94,6 +94,22 @@ def test_agents_meet_with_a_store_of_their_round_and_a_spare_ends_well(serve):
     assert served.ends() == 0
 
 
+def test_a_job_that_is_done_while_its_coordinator_is_away_is_done_for_the_next_one_and_for_its_spares(serve, monkeypatch):
+    monkeypatch.setattr("executors.torchrun.handler.LAST_WORD_S", 0.0)
+    first = serve(1, 1)
+    a, spare = handler(first, "a", 1), handler(first, "s", 1)
+    met(a)
+    first.crash()
+    ends = threading.Thread(target=a.shutdown, daemon=True)
+    ends.start()
+    second = Served(Gang(1, 1, restarted=True, recover_s=5.0), first.port, LEASE_S)
+    ends.join(PATIENCE_S)
+    with pytest.raises(RendezvousGracefulExitError):
+        spare.next_rendezvous()
+    assert spare.shutdown()
+    assert second.ends() == 0
+
+
 def test_too_few_agents_are_a_time_out_of_torchruns_own(serve):
     served = serve(2, 2, join_timeout_s=0.2)
     a = handler(served, "a", 2)

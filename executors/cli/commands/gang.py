@@ -28,7 +28,8 @@ def serve(
         typer.Option("--run-id", help="Of the job.  [default: --rdzv-id of the first agent]", show_default=False),
     ] = None,
     lease_s: Annotated[
-        float, typer.Option("--lease", metavar="SECONDS", min=2.0, help="An agent out of contact for so long ends.")
+        float,
+        typer.Option("--lease", metavar="SECONDS", min=2.0, max=86_400.0, help="An agent out of contact for so long ends."),
     ] = 15.0,
     last_call_s: Annotated[
         float, typer.Option("--last-call", metavar="SECONDS", min=0.0, help="A round with MIN agents waits so long for more.")
