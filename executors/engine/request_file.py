@@ -1,6 +1,7 @@
 """The request file: what became of the calls of one process, as chained JSON lines beside a journal, which has none of them.
 
-    {"requests":1,"release":"0.1.0","columns":["id","to","arrived",...],"about":{}}   what this file is, once
+    {"requests":1,"release":"0.1.0","columns":["id","to","arrived",...],"about":{}}   what this file is, once;
+                                                                    `about` has the id of the run (`executors.engine.run_id`)
     {"clock":{"ns":81000,"at_s":3.25,"error_s":0.0004,"wall_s":1790000000.5}}         what its clock showed when on that of the
                                                                     journal, how far off that may be, and the wall clock
     {"to":0,"deployment":"llm","replica_id":"llm#1.0","rank":0}     a replica with a rank, named once; -1, "" and null: none

@@ -33,7 +33,8 @@ def record(
     sent to a replica, was answered. Each call has one argument, {"service_s": S}: the column `service` of the trace, or what
     follows from its tokens, or 0. Without --requests nobody calls, and the journal alone goes on until Ctrl-C.
 
-    Calls are never held up by that: what cannot be written in time is dropped, and counted.
+    Calls are never held up by that: what cannot be written in time is dropped, and counted. Both files have the id of the run,
+    by which `calibrate` and `fidelity` refuse those of another one.
 
     \b
       rankcore record my_package.models:app --requests trace.csv --set 'columns={time: at, service: service}' -o run.jsonl
