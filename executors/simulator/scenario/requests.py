@@ -7,7 +7,7 @@ import attrs
 
 from executors.simulator.fields import FieldProblem, FileTime, Missing, choice, integer, name, number, optional
 from executors.simulator.load.arrivals import REQUESTS_MAX
-from executors.simulator.load.distributions import Distribution
+from executors.simulator.load.distributions import Constant, Distribution
 from executors.simulator.load.presets import RATES, REQUESTS
 from executors.simulator.load.stamps import ISO, TIME_UNITS, UNITS_S
 from executors.simulator.load.table import FIRST, ZERO, Reading
@@ -21,6 +21,8 @@ OF_SERVICE = ("service", "began")
 END = "end"
 TOKEN_TIMES = ("base_s", "prompt_s_per_token", "output_s_per_token")
 TOKEN_TIME_MAX = 1e3
+USERS_MAX = 100_000
+NO_TIME = Constant(value=0.0)
 NO_SERVICE = f"a number, as there is no service_s: one of {', '.join(TOKEN_TIMES)}"
 NO_ENGINE = f"a value, as there is no engine that says it: one of {', '.join(TOKEN_TIMES)}"
 
@@ -247,6 +249,35 @@ class GammaRequests:
 
 
 @attrs.frozen(kw_only=True)
+class ClosedRequests:
+    """Requests of users who wait: each asks, has the answer, thinks, and asks again, until there were `count` in all.
+
+    There are never more requests than users. One who was turned away asks again when he was told to, after he has thought; one
+    whose deployment is deleted leaves.
+
+    Attributes:
+        concurrency: How many users there are.
+        count: How many requests they have in all.
+        think_s: From what became of a request to its user's next one.
+        begin_s: When all of them ask for the first time.
+        service_s: How long each takes to serve.
+        tokens: Or how many tokens each has.
+    """
+
+    concurrency: int = attrs.field(validator=integer(1, USERS_MAX))
+    count: int = attrs.field(validator=integer(1, REQUESTS_MAX))
+    think_s: Distribution = NO_TIME
+    begin_s: float = attrs.field(default=0.0, validator=number(least=0.0))
+    service_s: Distribution | None = None
+    tokens: DrawnTokens | None = None
+
+    def __attrs_post_init__(self) -> None:
+        check_service(self.service_s, self.tokens)
+        if self.concurrency > self.count:
+            raise FieldProblem(("count",), self.count, f"one request of each user at least: {self.concurrency}")
+
+
+@attrs.frozen(kw_only=True)
 class RateRequests(TimedFile):
     """Requests drawn at the rates of a file that has a row for each window of time.
 
@@ -294,12 +325,13 @@ class RateRequests(TimedFile):
         )
 
 
-Requests: TypeAlias = TraceRequests | PoissonRequests | GammaRequests | RateRequests
-REQUEST_SOURCES: dict[str, type[TraceRequests] | type[PoissonRequests] | type[GammaRequests] | type[RateRequests]] = {
+Requests: TypeAlias = TraceRequests | PoissonRequests | GammaRequests | RateRequests | ClosedRequests
+REQUEST_SOURCES: dict[str, type[Requests]] = {
     "trace": TraceRequests,
     "poisson": PoissonRequests,
     "gamma": GammaRequests,
     "rates": RateRequests,
+    "closed": ClosedRequests,
 }
 """By the word that stands under `requests`."""
 

@@ -21,9 +21,11 @@ from executors.simulator.load.distributions import Distribution
 from executors.simulator.load.stamps import STAMP_MAX, UNITS_S
 from executors.simulator.load.table import Counts, Kind, Numbers, Table, Words, read_table
 from executors.simulator.load.traces import RATE_MAX, RateColumns, read_rates
+from executors.simulator.load.users import Users
 from executors.simulator.scenario.requests import (
     END,
     OF_TOKENS,
+    ClosedRequests,
     DrawnTokens,
     GammaRequests,
     PoissonRequests,
@@ -55,14 +57,28 @@ def make_arrivals(requests: Requests, deployment: str, folder: Path, streams: St
         case PoissonRequests() | GammaRequests():
             cv = requests.cv if isinstance(requests, GammaRequests) else 1.0
             windows = [RateWindow(requests.begin_s, requests.begin_s + requests.for_s, requests.rate_per_s, cv)]
+        case ClosedRequests():
+            think_s = _drawn("think", requests.think_s, requests.count, deployment, streams)
+            users = Users(requests.concurrency, requests.begin_s, think_s)
+            return attrs.evolve(_served(requests, array("d"), requests.count, deployment, streams), users=users)
     at_s = draw_arrivals(windows, streams.once("arrivals", deployment))
+    return attrs.evolve(_served(requests, at_s, len(at_s), deployment, streams), notes=notes)
+
+
+def _served(
+    requests: PoissonRequests | GammaRequests | RateRequests | ClosedRequests,
+    at_s: "array[float]",
+    count: int,
+    deployment: str,
+    streams: Streams,
+) -> Arrivals:
+    """So many requests, with what each takes, or has of tokens."""
     if requests.tokens is not None:
-        counts = _drawn_tokens(requests.tokens, len(at_s), deployment, streams)
+        counts = _drawn_tokens(requests.tokens, count, deployment, streams)
         found = requests.tokens.token_times
-        made = _of_tokens(at_s, *counts) if found is None else Arrivals(at_s, _linear(found, *counts))
-        return attrs.evolve(made, notes=notes)
+        return _of_tokens(at_s, *counts) if found is None else Arrivals(at_s, _linear(found, *counts))
     assert requests.service_s is not None, "the class asks for one of both"
-    return Arrivals(at_s, _drawn_service(requests.service_s, len(at_s), deployment, streams), notes=notes)
+    return Arrivals(at_s, _drawn("service", requests.service_s, count, deployment, streams))
 
 
 def _of_trace(requests: TraceRequests, deployment: str, folder: Path, streams: Streams) -> Arrivals:
@@ -71,7 +87,7 @@ def _of_trace(requests: TraceRequests, deployment: str, folder: Path, streams: S
     table = read_table(path, requests.reading(streams.seed, deployment), wanted, requests.may_lack)
     at_s = array("d", (requests.begin_s + after_s for after_s in table.after_s))
     if requests.service_s is not None:
-        made = Arrivals(at_s, _drawn_service(requests.service_s, len(at_s), deployment, streams))
+        made = Arrivals(at_s, _drawn("service", requests.service_s, len(at_s), deployment, streams))
     elif times is not None:
         made = Arrivals(at_s, _linear(times, _uncached(table), table.cells["output"]))
     elif requests.read == OF_TOKENS:
@@ -145,8 +161,8 @@ def _windows(requests: RateRequests, folder: Path) -> tuple[list[RateWindow], tu
     return windows, table.notes
 
 
-def _drawn_service(distribution: Distribution, count: int, deployment: str, streams: Streams) -> "array[float]":
-    stream, sample = streams.once("service", deployment), distribution.sample
+def _drawn(what: str, distribution: Distribution, count: int, deployment: str, streams: Streams) -> "array[float]":
+    stream, sample = streams.once(what, deployment), distribution.sample
     return array("d", (sample(stream) for _ in range(count)))
 
 
