@@ -100,6 +100,8 @@ def arrivals_of(path: Path, preset: str | None, keys: Mapping[str, Any]) -> Arri
     """
     if preset is not None and preset not in REQUESTS:
         raise ScenarioError(f"--preset: expected one of {', '.join(REQUESTS)}, found {preset!r}")
+    if "model" in (keys.get("columns") or {}):
+        raise ScenarioError("--set: columns.model: expected nothing, as all calls go to one application: where chooses rows")
     (found,) = load_arrivals(_scenario(path, preset, keys), path.parent, 0).values()
     return found
 

@@ -14,7 +14,7 @@ from executors.simulator.load.table import FIRST, ZERO, Reading
 from executors.simulator.load.traces import CV_MAX, RATE_MAX
 from executors.simulator.scenario.timed_file import TimedFile
 
-COLUMNS = ("time", "prompt", "output", "cached", "service", "session", "timeout")
+COLUMNS = ("time", "prompt", "output", "cached", "service", "session", "timeout", "model")
 OF_TOKENS = ("prompt", "output", "cached")
 OF_SERVICE = ("service", "began")
 """Columns that say how long a request takes, in one way or the other."""
@@ -50,7 +50,8 @@ class TraceRequests(TimedFile):
         time_unit: Of the time column; "iso": ISO 8601, in UTC where it names no zone. None: seconds where it has numbers, or
             else ISO 8601; it is never guessed.
         columns: What the columns are called: `time`, `prompt` and `output` tokens, `cached` (tokens of the prompt that take no
-            time), `service`, `session` (those of one go to one replica under "affinity"), `timeout` (s).
+            time), `service`, `session` (those of one go to one replica under "affinity"), `timeout` (s), `model` (which
+            deployment a row is for: only rows with the name of this one count, from the first of all on).
         service_unit: Of the column `service`; "end": it has the time of the end of each request.
         time_column, prompt_tokens_column, output_tokens_column: Where `columns` does not say it.
     """

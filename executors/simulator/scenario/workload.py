@@ -36,7 +36,9 @@ from executors.simulator.scenario.requests import (
 from executors.simulator.streams import Streams
 
 TIMEOUT_MIN_S = 0.001
-OF_REQUESTS = ("session", "timeout")
+MODEL = "model"
+MODELS_SHOWN = 8
+OF_REQUESTS = ("session", "timeout", MODEL)
 """Columns of traces that any request may have."""
 
 
@@ -85,6 +87,8 @@ def _of_trace(requests: TraceRequests, deployment: str, folder: Path, streams: S
     path, times = folder / requests.file, requests.token_times
     wanted = {key: each for key, each in request_columns(requests).items() if key in (*requests.read, *OF_REQUESTS)}
     table = read_table(path, requests.reading(streams.seed, deployment), wanted, requests.may_lack)
+    if MODEL in wanted:
+        table = _of_model(path, table, deployment, *wanted[MODEL])
     at_s = array("d", (requests.begin_s + after_s for after_s in table.after_s))
     if requests.service_s is not None:
         made = Arrivals(at_s, _drawn("service", requests.service_s, len(at_s), deployment, streams))
@@ -102,10 +106,27 @@ def _of_trace(requests: TraceRequests, deployment: str, folder: Path, streams: S
     )
 
 
+def _of_model(path: Path, table: Table, deployment: str, column: str, models: Kind) -> Table:
+    """The rows that are for a deployment, by its id or its name.
+
+    Raises:
+        TraceError: There are none.
+    """
+    assert isinstance(models, Words), "names are words"
+    names = models.numbers
+    name = next((each for each in (deployment, deployment.rpartition("/")[2]) if each in names), None)
+    if name is None:
+        there = ", ".join(shown(each) for each in list(names)[:MODELS_SHOWN])
+        more = f" and {len(names) - MODELS_SHOWN} more" if len(names) > MODELS_SHOWN else ""
+        raise TraceError(f"{path}: {column}: expected a row of {shown(deployment)}, found those of {there}{more}")
+    found = table.only(MODEL, names[name])
+    return attrs.evolve(found, notes=(*found.notes, f"{path}: {len(found):,} of {len(table):,} rows are for {deployment}"))
+
+
 def request_columns(requests: TraceRequests) -> dict[str, tuple[str, Kind]]:
     """All columns that a trace has besides its times; `began`: its times again, where `service` has those of ends."""
     kinds: dict[str, Kind] = {"prompt": Counts(), "output": Counts(), "cached": Counts(), "session": Words("session")}
-    kinds["timeout"] = Numbers(TIMEOUT_MIN_S, SECONDS_MAX)
+    kinds |= {"timeout": Numbers(TIMEOUT_MIN_S, SECONDS_MAX), MODEL: Words(MODEL)}
     column_of, ends = dict(requests.column_of), requests.service_unit == END
     unit_s = float(UNITS_S[(requests.time_unit or "s") if ends else requests.service_unit])
     kinds["service"] = Numbers(0.0, (STAMP_MAX if ends else SECONDS_MAX) / unit_s, unit_s)
