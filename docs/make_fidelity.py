@@ -45,11 +45,13 @@ rankcore fidelity run.jsonl --runs 20 --against second.jsonl
 came, when it was sent to which replica, when it was answered. The file is chained as a journal is, so that a line that is
 missing, moved, repeated or changed is found, and no call ever waits for it: what cannot be written in time is dropped and
 counted. Both files have the id of their run: calls of another one are refused. Older releases wrote none; then it is looked
-whether the journal has started the replicas that the calls went to.
+whether the journal has started the replicas that the calls went to. Where an answer says how many tokens the call had
+(`prompt_tokens` and `output_tokens`, or OpenAI's `usage`), so does the request file.
 
 `calibrate` makes a scenario of both; of fewer than five samples of a duration it takes the mean, and says so, and what was not
-measured stands under `# not measured`. `fidelity` simulates that with each replica taking as long for each thing as it took
-then. It exits with 1 where the history of ranks differs, or a percentile is further off than `--tolerance`.
+measured stands under `# not measured`. Tokens stand beside the calls, for an engine in the place of the times that replicas took
+(`columns: {time: at, prompt: prompt, output: output}`). `fidelity` simulates that with each replica taking as long for each thing
+as it took then. It exits with 1 where the history of ranks differs, or a percentile is further off than `--tolerance`.
 
 ## Five runs on Ray
 

@@ -15,7 +15,7 @@ import attrs
 
 from executors.engine.journal import open_alone
 from executors.engine.reading import JournalReader
-from executors.engine.request_file import ClockReading, RequestLog, RequestWriter
+from executors.engine.request_file import CallTokens, ClockReading, RequestLog, RequestWriter
 from executors.engine.request_reading import request_file_of
 from executors.engine.run_id import RUN, run_of
 from executors.ray_gpu import connection, deploying, instance
@@ -23,6 +23,7 @@ from executors.ray_gpu.connection import ask
 from executors.ray_gpu.declaration import Application
 from executors.ray_gpu.errors import CallError, InvalidDeploymentError
 from executors.ray_gpu.requests import recording
+from executors.ray_gpu.requests.answered_tokens import tokens_in
 
 ROUND_TRIPS = 20
 CLOCK_EVERY_S = 60.0
@@ -71,6 +72,7 @@ class RecordedRun:
         self._answers: list[Any] = []
         self._error_s = float("inf")
         self._log: RequestLog | None = None
+        self._tokens: list[CallTokens] = []
 
     def __enter__(self) -> Self:
         connection.connect(start=True)
@@ -115,7 +117,9 @@ class RecordedRun:
             act()
         for answer in self._answers:
             with suppress(Exception):  # what became of it stands in the file
-                answer.result()
+                found = tokens_in(answer.result())
+                if found is not None:
+                    self._tokens.append(CallTokens(answer.call.request_id, *found))
 
     def until_stopped(self) -> None:
         """Stay until Ctrl-C."""
@@ -170,4 +174,4 @@ class RecordedRun:
         with suppress(CallError):
             instance.shutdown(namespace=self._namespace)
         if self._log is not None:
-            self._log.close()
+            self._log.close(self._tokens)

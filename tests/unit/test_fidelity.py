@@ -353,6 +353,34 @@ def test_without_any_call_there_is_nothing_to_calibrate(run, tmp_path):
     assert not (tmp_path / "x.yaml").exists()
 
 
+def test_tokens_of_calls_stand_in_what_is_calibrated(run, tmp_path):
+    journal, _, world = run
+    told = tmp_path / "run.jsonl"
+    told.write_bytes(journal.read_bytes())
+    lines = [json.loads(raw) for raw in request_file_of(journal).read_bytes().splitlines()]
+    ids = [line["r"][0] for line in lines if "r" in line and line["r"][-1] == "done"]
+    lines[-1:-1] = [{"t": [each, 100 + each, 2 * each]} for each in ids]
+    chain, texts = Chain(), []
+    for line in lines:
+        text, chain = chain.seal({key: each for key, each in line.items() if key not in ("n", "h")})
+        texts.append(text)
+    request_file_of(told).write_bytes(b"".join(texts))
+    found = read_recorded(told)
+    assert found.measured == world.measured
+    rows = calls_text(found, "llm").splitlines()
+    assert rows[0] == "at,service,prompt,output"
+    assert len(rows) == len(world.calls) + 1
+    out = tmp_path / "scenario.yaml"
+    done = CliRunner().invoke(app, ["calibrate", str(told), "-o", str(out), "-q"])
+    assert done.exit_code == 0, done.stderr
+    columns = "{time: at, prompt: prompt, output: output}"
+    by_tokens = [f"deployments[0].requests.trace.columns={columns}", "deployments[0].requests.trace.base_s=0.1"]
+    by_tokens += [f"deployments[0].requests.trace.{each}_s_per_token=0.001" for each in ("prompt", "output")]
+    sets = [word for each in by_tokens for word in ("--set", each)]
+    done = CliRunner().invoke(app, ["simulate", str(out), *sets, "-q", "--report", str(tmp_path / "p.html"), "--check", "end"])
+    assert done.exit_code == 0, done.stderr
+
+
 def test_a_journal_is_run_again_once(run, another, monkeypatch):
     journal, _, _ = run
     read, iterate = Counter(), JournalReader.__iter__

@@ -30,7 +30,7 @@ import attrs
 from executors.engine.deployments import Entry
 from executors.engine.kinds import AnyStep
 from executors.engine.reading import JournalError
-from executors.engine.request_file import RecordedRequest
+from executors.engine.request_file import CallTokens, RecordedRequest
 from executors.engine.request_reading import NS, RequestFileReader, beside
 from executors.engine.run_id import run_of
 from executors.simulator.from_journal.durations import Measured
@@ -59,6 +59,7 @@ class RecordedCall:
     Attributes:
         sent_at: When it went to the replica that answered it; None: to none.
         ended_at: When its caller had the answer, or was told that there is none.
+        tokens: Of prompt and output; None: its answer did not say them.
     """
 
     deployment: str
@@ -67,6 +68,7 @@ class RecordedCall:
     sent_at: float | None
     ended_at: float
     outcome: str
+    tokens: tuple[int, int] | None = None
 
 
 @attrs.frozen
@@ -109,6 +111,15 @@ class RecordedWorld:
             _took_s(call) if call.outcome == DONE else _would_take(call, took) for call in calls
         ]
 
+    def tokens(self, deployment: str) -> list[tuple[int, int]] | None:
+        """Of prompt and output of each of its calls; of one whose answer did not say, the means. None: none did."""
+        found = [call.tokens for call in self.calls if call.deployment == deployment]
+        said = [each for each in found if each is not None]
+        if not said:
+            return None
+        prompts, outputs = (round(sum(each) / len(said)) for each in zip(*said, strict=True))
+        return [(prompts, outputs) if each is None else each for each in found]
+
     def recorded(self) -> RecordedTimes:
         """What took each replica how long, for a run that is to be like this one; its controllers are numbered from 1."""
         found: defaultdict[tuple[str, ReplicaId], list[float]] = defaultdict(list)
@@ -141,7 +152,7 @@ def read_recorded(path: Path, requests: Iterable[Path] | None = None) -> Recorde
         if read:
             clock = reader.clock
             zero_s = clock.at_s - clock.ns / NS - begun_at
-            calls += [_call(each, zero_s) for each in read]
+            calls += [_call(each, zero_s, reader.tokens.get(each.id)) for each in read]
             error_s = max(error_s, clock.error_s)
         dropped += reader.dropped
         routing |= reader.about.get("routing", {})
@@ -242,11 +253,11 @@ def _durations(measured: Iterable[Measured]) -> tuple[Plain, dict[str, str]]:
     return found, marks
 
 
-def _call(each: RecordedRequest, zero_s: float) -> RecordedCall:
+def _call(each: RecordedRequest, zero_s: float, tokens: CallTokens | None) -> RecordedCall:
     sent_at = None if each.dispatched is None else each.dispatched / NS + zero_s
-    return RecordedCall(
-        each.deployment, each.replica_id, each.arrived / NS + zero_s, sent_at, each.ended / NS + zero_s, each.outcome
-    )
+    times = (each.arrived / NS + zero_s, sent_at, each.ended / NS + zero_s)
+    size = None if tokens is None else (tokens.prompt, tokens.output)
+    return RecordedCall(each.deployment, each.replica_id, *times, each.outcome, size)
 
 
 def _took_s(call: RecordedCall) -> float:
