@@ -49,9 +49,9 @@ whether the journal has started the replicas that the calls went to. Where an an
 (`prompt_tokens` and `output_tokens`, or OpenAI's `usage`), so does the request file.
 
 `calibrate` makes a scenario of both; of fewer than five samples of a duration it takes the mean, and says so, and what was not
-measured stands under `# not measured`. Tokens stand beside the calls, for an engine in the place of the times that replicas took
-(`columns: {time: at, prompt: prompt, output: output}`). `fidelity` simulates that with each replica taking as long for each thing
-as it took then. It exits with 1 where the history of ranks differs, or a percentile is further off than `--tolerance`.
+measured stands under `# not measured`. Tokens stand beside the calls, for an engine in the place of times that were recorded
+(`columns: {time: at, prompt: prompt, output: output}`). `fidelity` simulates that with each replica taking as long for each
+thing as it took then. It exits with 1 where the history of ranks differs, or a percentile is further off than `--tolerance`.
 
 ## Five runs on Ray
 
