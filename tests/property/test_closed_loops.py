@@ -161,6 +161,13 @@ def test_who_was_turned_away_asks_again_when_he_was_told_to():
     assert queue.idle
 
 
+def test_who_has_waited_too_long_asks_again():
+    queue, times = gone(of_users(2, [1.0] * 6, [10.0] * 6), 1, request_timeout_s=3.0)
+    assert (queue.counts.arrived, queue.counts.expired) == (6, 6)
+    assert list(queue.arrivals.at_s) == [0.0, 0.0, 4.0, 4.0, 8.0, 8.0]
+    assert set(times.ended.values()) == {3.0, 7.0, 11.0}
+
+
 SCENARIO = """
 nodes: [{name: n, count: 2, gpus: 8, gpu_type: H100}]
 deployments:
