@@ -6,6 +6,9 @@ from typing import Any
 
 from executors import ray_gpu as serve
 
+TOKENS_PER_S = 1000
+"""An answer says how many tokens the call had, as a model's does."""
+
 
 @serve.deployment(ray_actor_options={"num_cpus": 0}, max_ongoing_requests=2, user_config={"version": 1})
 class Sleeper:
@@ -17,9 +20,9 @@ class Sleeper:
     async def reconfigure(self, user_config: dict[str, Any], rank: Any) -> None:
         await asyncio.sleep(0.05)
 
-    async def __call__(self, row: dict[str, float]) -> float:
+    async def __call__(self, row: dict[str, float]) -> dict[str, int]:
         await asyncio.sleep(row["service_s"])
-        return row["service_s"]
+        return {"prompt_tokens": 1, "output_tokens": round(row["service_s"] * TOKENS_PER_S)}
 
 
 app = Sleeper.options(num_replicas=3).bind()

@@ -44,9 +44,14 @@ rankcore fidelity run.jsonl --runs 20 --against second.jsonl
 `record` writes the controller's journal and, beside it, a request file with what became of each call of its process: when it
 came, when it was sent to which replica, when it was answered. The file is chained as a journal is, so that a line that is
 missing, moved, repeated or changed is found, and no call ever waits for it: what cannot be written in time is dropped and
-counted. `calibrate` makes a scenario of both; of fewer than five samples of a duration it takes the mean, and says so, and what
-was not measured stands under `# not measured`. `fidelity` simulates that with each replica taking as long for each thing as it
-took then. It exits with 1 where the history of ranks differs, or a percentile is further off than `--tolerance`.
+counted. Both files have the id of their run: calls of another one are refused. Older releases wrote none; then it is looked
+whether the journal has started the replicas that the calls went to. Where an answer says how many tokens the call had
+(`prompt_tokens` and `output_tokens`, or OpenAI's `usage`), so does the request file.
+
+`calibrate` makes a scenario of both; of fewer than five samples of a duration it takes the mean, and says so, and what was not
+measured stands under `# not measured`. Tokens stand beside the calls, for an engine in the place of times that were recorded
+(`columns: {time: at, prompt: prompt, output: output}`). `fidelity` simulates that with each replica taking as long for each
+thing as it took then. It exits with 1 where the history of ranks differs, or a percentile is further off than `--tolerance`.
 
 ## Five runs on Ray
 
@@ -54,6 +59,9 @@ Made by `make fidelity` on a local Ray cluster, kept in [data/fidelity](../data/
 `make docs`, and a test checks that it is current. Each was recorded twice: "again" is how far the second recording is from the
 first, the noise that no simulation can be below. "Drawn": the mean of five simulations in which a replica takes any of the
 times that were measured, or their mean where they are few, as in the scenario that `calibrate` writes.
+
+They are older than ids of runs, of which the commands warn, and than two fields that states of a cluster have since:
+`rankcore replay` finds another fingerprint in their second line, and that commands and notes agree in all of them.
 """
 
 RANKS = "| run | rank changes | history simulated | apart, ms | history again | apart, ms |\n|---|---:|---|---:|---|---:|"

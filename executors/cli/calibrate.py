@@ -10,7 +10,7 @@ import typer
 from executors.cli.outputs import Outputs
 from executors.cli.problems import Refusal, told_in_one_line, warn
 from executors.engine.request_reading import beside
-from executors.simulator.from_journal.calibration import RecordedWorld, read_recorded
+from executors.simulator.from_journal.calibration import NO_CALLS, RecordedWorld, read_recorded
 from executors.simulator.from_journal.calibration_text import calls_text, scenario_text
 from executors.simulator.from_journal.scenario import DURATIONS
 
@@ -24,6 +24,8 @@ def run(journal: Path, output: Path, requests: list[Path] | None, as_json: bool,
         world = read_recorded(journal, files_read)
         if not world.history.states:
             raise Refusal(f"{journal}: expected a deployment, found none")
+        if not world.calls:
+            raise Refusal(f"{journal}: {NO_CALLS}")
         inputs = (journal, *files_read)
         files = {name: output.with_name(f"{output.stem}.requests-{number}.csv") for number, name in enumerate(_called(world))}
         part = outputs.open("--output", output, inputs)

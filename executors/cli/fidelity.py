@@ -16,7 +16,7 @@ from executors.cli.outputs import Outputs
 from executors.cli.problems import DIFFERS, Refusal, told_in_one_line, warn
 from executors.cli.screen import answers
 from executors.engine.request_reading import beside
-from executors.simulator.from_journal.calibration import RecordedWorld, read_recorded
+from executors.simulator.from_journal.calibration import NO_CALLS, RecordedWorld, read_recorded
 from executors.simulator.from_journal.fidelity import Fidelity, FigureError, compare_with_recorded, compare_with_simulated
 
 
@@ -50,7 +50,7 @@ def run(
 def _read(journal: Path) -> RecordedWorld:
     world = read_recorded(journal)
     if not world.calls:
-        raise Refusal(f"{journal}: expected a request file with calls beside it, found none")
+        raise Refusal(f"{journal}: {NO_CALLS}")
     for text in world.warnings:
         warn(text)
     return world

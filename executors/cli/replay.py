@@ -1,14 +1,15 @@
 """`rankcore replay`: run a journal again and fail at the first line that differs."""
 
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from executors.engine.kinds import AnyStep, JournalLine
 from executors.engine.reading import JournalError
-from executors.engine.replay import ReplayResult, replay
+from executors.engine.replay import FINGERPRINT, Difference, ReplayResult, replay
 
 DIFFERS = 1
 BAD_INPUT = 2
@@ -31,9 +32,24 @@ def run(journal: Path, complete: bool) -> None:
     if result.warning is not None:
         typer.echo(f"rankcore: warning: {result.warning}", err=True)
     if result.difference is not None:
-        typer.echo(str(result.difference), err=True)
+        typer.echo(f"{result.difference}{_agrees_but_for_states(journal, result.difference)}", err=True)
         raise typer.Exit(DIFFERS)
     typer.echo(f"{journal}: {result.steps:,} steps of {_whose(result)} agree, with {result.fingerprints:,} fingerprint(s)")
+
+
+def _agrees_but_for_states(journal: Path, difference: Difference) -> str:
+    """What there is to say of a journal in which only the texts of states differ; "": more does."""
+    noted = []
+
+    def look(entry: JournalLine[Any, Any, Any], _before: object, step: AnyStep) -> None:
+        noted.append(entry.notes == step.notes)
+
+    if difference.what != FINGERPRINT:
+        return ""
+    result = replay(journal, None, look=look, exact=False)
+    if result.difference is not None or not all(noted):
+        return ""
+    return f"; commands and notes agree in all {result.steps:,} steps: most likely the states of its build had other fields"
 
 
 def _whose(result: ReplayResult) -> str:

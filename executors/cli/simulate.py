@@ -20,6 +20,7 @@ from executors.cli.simulate_asked import SimulateAsked
 from executors.engine.clusters import CLUSTER
 from executors.engine.journal import JournalWriter
 from executors.engine.request_file import RequestWriter
+from executors.engine.run_id import RUN
 from executors.simulator.load.sources import Source, read_source
 from executors.simulator.questions.healed import go_and_heal
 from executors.simulator.questions.held import ObjectiveHeld, held_objectives, objective_rows
@@ -92,8 +93,9 @@ def _simulate(source: Source, path: Path, asked: SimulateAsked, outputs: Outputs
             warn(text)
     with RunBar("simulating", asked.quiet) as bar, ExitStack() as stack:
         writer = None
+        recorded = files.journal_part is not None or calls_part is not None
+        about = Recording(source, scenario.seed, traces=source.trace_digests()).about() if recorded else {}
         if files.journal_part is not None:
-            about = Recording(source, scenario.seed, traces=source.trace_digests()).about()
             kind = CLUSTER if scenario.has_residency else None
             writer = stack.enter_context(JournalWriter.create(files.journal_part, kind=kind, about=about))
         if scenario.has_residency:
@@ -101,8 +103,8 @@ def _simulate(source: Source, path: Path, asked: SimulateAsked, outputs: Outputs
         else:
             run = Run(scenario, arrivals, writer, asked.checking)
             if calls_part is not None:
-                about = {"executor": EXECUTOR, "routing": about_routing(scenario.deployments)}
-                calls = stack.enter_context(closing(RequestWriter.create(calls_part, about)))
+                said = {"executor": EXECUTOR, RUN: about[RUN], "routing": about_routing(scenario.deployments)}
+                calls = stack.enter_context(closing(RequestWriter.create(calls_part, said)))
                 watch_requests({name: port.requests for name, port in run.world.deployments.items()}, calls)
             result = go_and_heal(run, bar.show) if asked.must_heal else run.go(bar.show)
     held = held_objectives(goals, window_s, result) if isinstance(result, RunResult) else ()

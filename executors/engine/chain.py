@@ -14,8 +14,9 @@ and copies that were cut.
 **What it costs.** A hash and some 40 bytes a line. To go on with a journal its last line alone is read: a controller that comes
 back must not read what may be gigabytes. Who reads all of it checks all of it.
 
-**Why no id of a run.** A line of another journal with the same number does not follow from the lines before it here, but where
-all of these are the same in both; then it says the same. So the same run gives the same bytes.
+**Why it needs no id of a run.** A line of another journal with the same number does not follow from the lines before it here,
+but where all of these are the same in both; then it says the same. Which files belong together is another question, and has
+`executors.engine.run_id`.
 """
 
 import hashlib

@@ -1,6 +1,7 @@
 """The journal: what happened to a machine, and what it made of it, as JSON lines that can be run again.
 
-    {"journal":3,"machine":"deployments","release":"0.1.0","about":{}}          what this file is, and who wrote it, once
+    {"journal":3,"machine":"deployments","release":"0.1.0","about":{}}          what this file is, and who wrote it, once;
+                                                           `about` may have the id of the run (`executors.engine.run_id`)
     {"deployment":"llm","began":{"type":"Deployed",...},"commands":[...],"notes":[...],"fingerprint":"9f..."}
     {"deployment":"llm","event":{"type":"ReplicaPlaced",...},"commands":[...],"notes":[...]}
     {"end":"closed"}                                       all that was to be written is; "crashed": an error ended the writer;
@@ -92,8 +93,9 @@ class JournalWriter:
         self._steps: dict[str, int] = {}  # of each deployment, since its last fingerprint
         self._chain = after or Chain()
         self._has_ended = False
+        self._about = dict(about or {})
         if after is None:
-            self._write_header(about or {})
+            self._write_header()
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], **options: Any) -> Self:
@@ -132,7 +134,7 @@ class JournalWriter:
             after = _chain_up_to(file, end, str(path)) if end else None
             file.truncate(end)
             file.seek(end)
-            journal = cls(file, after=after, **options)
+            journal = cls(file, after=after, **{**options, "about": reader.about if end else options.get("about")})
             if after is not None:
                 journal._resumed(size - end)
             return journal
@@ -193,9 +195,9 @@ class JournalWriter:
         self._has_ended = False
         self._write({"resumed": True, "torn_bytes": torn_bytes})
 
-    def _write_header(self, about: Mapping[str, Any]) -> None:
+    def _write_header(self) -> None:
         what = {"journal": LAYOUT, "machine": self._kind.name, "release": rankcore.__version__}
-        self._write({**what, "about": dict(about)})
+        self._write({**what, "about": self._about})
 
     def _whose(self, state: Any) -> dict[str, Any]:
         return {"deployment": self._kind.whose(state)} if self._kind.whose is not None else {}
@@ -396,7 +398,7 @@ class LenientJournal(JournalWriter):
 
     def _begin_file(self) -> None:
         self._chain, self._has_ended = Chain(), False
-        self._write_header({})
+        self._write_header()
 
     def _begin_all(self, besides: Mapping[str, Any]) -> None:
         for state in self._states.values():

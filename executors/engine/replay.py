@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
@@ -13,6 +13,8 @@ from rankcore.codec import fingerprint, to_json
 from rankcore.errors import RankcoreError
 
 PROGRESS_EVERY = 256
+FINGERPRINT = "fingerprint"
+"""What of a step differs where only the texts of its states do."""
 
 
 @attrs.frozen(kw_only=True)
@@ -50,6 +52,7 @@ class ReplayResult:
         fingerprints: How many of these had a fingerprint that was compared.
         warning: What was left out of the journal; None: nothing.
         difference: The first line that differs; None: all agree.
+        about: What the journal's first line says besides.
     """
 
     kind: MachineKind
@@ -58,6 +61,7 @@ class ReplayResult:
     fingerprints: int
     warning: str | None
     difference: Difference | None
+    about: Mapping[str, Any] = attrs.Factory(dict)
 
     @property
     def state(self) -> Any:
@@ -120,6 +124,7 @@ def replay(
         fingerprints=fingerprints,
         warning=reader.warning,
         difference=difference,
+        about=reader.about,
     )
 
 
@@ -148,7 +153,7 @@ def _compare(reader: JournalReader, entry: JournalLine[Any, Any, Any], now: AnyS
     if entry.fingerprint is not None and exact:
         print_now = fingerprint(reader.kind.image(now.state))
         if print_now != entry.fingerprint:
-            return _difference(reader, entry, "fingerprint", entry.fingerprint, print_now)
+            return _difference(reader, entry, FINGERPRINT, entry.fingerprint, print_now)
     return None
 
 

@@ -1,11 +1,14 @@
 """The request file: what became of the calls of one process, as chained JSON lines beside a journal, which has none of them.
 
-    {"requests":1,"release":"0.1.0","columns":["id","to","arrived",...],"about":{}}   what this file is, once
+    {"requests":1,"release":"0.1.0","columns":["id","to","arrived",...],"about":{}}   what this file is, once;
+                                                                    `about` has the id of the run (`executors.engine.run_id`)
     {"clock":{"ns":81000,"at_s":3.25,"error_s":0.0004,"wall_s":1790000000.5}}         what its clock showed when on that of the
                                                                     journal, how far off that may be, and the wall clock
     {"to":0,"deployment":"llm","replica_id":"llm#1.0","rank":0}     a replica with a rank, named once; -1, "" and null: none
     {"r":[17,0,81000,500,null,90500,"done"]}                        a call: `arrived` on its monotonic clock, in ns, and all
                                                                     later times since then
+    {"t":[17,1500,28]}                                              tokens of a call's prompt and output, where its answer
+                                                                    said them
     {"dropped":12}                                                  so many calls that had ended are not here
     {"end":"closed"}
 
@@ -24,7 +27,7 @@ has no room is dropped and counted, and the count stands in the file: a file wit
 import os
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, BinaryIO, NamedTuple, Self
 
 import rankcore
@@ -58,6 +61,19 @@ class RecordedRequest(NamedTuple):
     first: int | None
     ended: int
     outcome: str
+
+
+class CallTokens(NamedTuple):
+    """What the answer to a call said of its size.
+
+    Attributes:
+        id: Of the call.
+        prompt, output: In tokens.
+    """
+
+    id: int
+    prompt: int
+    output: int
 
 
 class ClockReading(NamedTuple):
@@ -122,6 +138,10 @@ class RequestWriter:
         later = [None if each is None else each - since for each in (call.dispatched, call.first, call.ended)]
         self._write({"r": [call.id, to, since, *later, call.outcome]})
 
+    def count_tokens(self, tokens: CallTokens) -> None:
+        """Write down how many tokens a call had."""
+        self._write({"t": list(tokens)})
+
     def read_clock(self, reading: ClockReading) -> None:
         """Write down what the clocks show."""
         self._write({"clock": reading._asdict()})
@@ -159,6 +179,7 @@ class RequestLog:
         self._dropped = 0
         self._counting = threading.Lock()
         self._told = 0
+        self._tokens: Iterable[CallTokens] = ()
         self._is_over = threading.Event()
         self.problem: str | None = None
         self._thread = threading.Thread(target=self._run, name="request-log", daemon=True)
@@ -176,8 +197,9 @@ class RequestLog:
         else:
             self._queue.append(call)
 
-    def close(self) -> None:
-        """Write what is left, and end the file."""
+    def close(self, tokens: Iterable[CallTokens] = ()) -> None:
+        """Write what is left, and what answers said, and end the file."""
+        self._tokens = tokens
         self._is_over.set()
         self._thread.join()
 
@@ -189,6 +211,11 @@ class RequestLog:
         while not self._is_over.wait(WRITE_EVERY_S):
             self._drain()
         self._drain()
+        try:
+            for each in self._tokens:
+                self._writer.count_tokens(each)
+        except OSError as error:
+            self.problem = self.problem or str(error)
         try:
             self._writer.close()
         except OSError as error:

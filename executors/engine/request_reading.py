@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from executors.engine import chain
 from executors.engine.chain import Chain, ChainError
 from executors.engine.reading import ENDS, NO_END, PACKED, JournalError, open_packed
-from executors.engine.request_file import COLUMNS, OUTCOMES, REQUEST_LAYOUT, ClockReading, RecordedRequest
+from executors.engine.request_file import COLUMNS, OUTCOMES, REQUEST_LAYOUT, CallTokens, ClockReading, RecordedRequest
 from rankcore.codec import read_object
 from rankcore.errors import CodecError, shown
 
@@ -35,6 +35,7 @@ class RequestFileReader:
     Attributes:
         about: What the first line says besides.
         clocks: What its clock showed when.
+        tokens: Of calls whose answers said them, by their ids.
         dropped: How many calls are not in it.
         warning: What cannot be known of it; None: nothing.
 
@@ -47,6 +48,7 @@ class RequestFileReader:
         self.path = str(path)
         self.about: dict[str, Any] = {}
         self.clocks: list[ClockReading] = []
+        self.tokens: dict[int, CallTokens] = {}
         self.dropped = 0
         self.warning: str | None = None
         self._line = 0
@@ -116,12 +118,15 @@ class RequestFileReader:
                 self._whom.append((data["deployment"], data["replica_id"], data["rank"]))
             elif "clock" in data:
                 self.clocks.append(ClockReading(**data["clock"]))
+            elif "t" in data:
+                tokens = CallTokens(*data["t"])
+                self.tokens[tokens.id] = tokens
             elif "dropped" in data:
                 self.dropped += data["dropped"]
             elif data.get("end") in ENDS:
                 self._has_ended = True
             else:
-                self._fail(f"expected r, to, clock, dropped or end, got {shown(data)}")
+                self._fail(f"expected r, to, clock, t, dropped or end, got {shown(data)}")
         except (TypeError, KeyError, IndexError, ValueError) as error:
             self._fail(f"this line makes no sense here ({type(error).__name__}: {error!s:.80})")
         return None

@@ -8,6 +8,7 @@ import ray
 from executors.deployment_ids import escaped
 from executors.engine.clusters import CLUSTER
 from executors.engine.journal import LenientJournal, lenient_journal
+from executors.engine.run_id import RUN, drawn_id
 from executors.private_folder import home, made
 
 LOG = logging.getLogger(__name__)
@@ -23,14 +24,15 @@ def open_journal(namespace: str, path: str) -> LenientJournal | None:
     Args:
         path: Of a file that is to have all; "": in this user's private folder, which is not to fill the disk.
     """
+    about = {RUN: drawn_id()}
     if path:
-        return lenient_journal(path, kind=CLUSTER)
+        return lenient_journal(path, kind=CLUSTER, about=about)
     try:
         found = journal_path(namespace, session_name())
     except OSError as error:
         LOG.error("there is no journal: %s", error)
         return None
-    return lenient_journal(found, kind=CLUSTER, bytes_max=JOURNAL_BYTES_MAX)
+    return lenient_journal(found, kind=CLUSTER, about=about, bytes_max=JOURNAL_BYTES_MAX)
 
 
 def journal_path(namespace: str, session: str) -> str:

@@ -13,13 +13,17 @@ from typing import Any, Self
 
 import attrs
 
-from executors.engine.request_file import ClockReading, RequestLog, RequestWriter
+from executors.engine.journal import open_alone
+from executors.engine.reading import JournalReader
+from executors.engine.request_file import CallTokens, ClockReading, RequestLog, RequestWriter
 from executors.engine.request_reading import request_file_of
+from executors.engine.run_id import RUN, run_of
 from executors.ray_gpu import connection, deploying, instance
 from executors.ray_gpu.connection import ask
 from executors.ray_gpu.declaration import Application
 from executors.ray_gpu.errors import CallError, InvalidDeploymentError
 from executors.ray_gpu.requests import recording
+from executors.ray_gpu.requests.answered_tokens import tokens_in
 
 ROUND_TRIPS = 20
 CLOCK_EVERY_S = 60.0
@@ -67,16 +71,19 @@ class RecordedRun:
         self._journal = journal
         self._answers: list[Any] = []
         self._error_s = float("inf")
+        self._log: RequestLog | None = None
+        self._tokens: list[CallTokens] = []
 
     def __enter__(self) -> Self:
         connection.connect(start=True)
         if connection.is_there(self._namespace):
             problem = f"expected a namespace in which nothing runs, found that something runs in {self._namespace!r}"
             raise InvalidDeploymentError(f"{problem}: a recording begins with the deployment")
-        self._log = RequestLog(RequestWriter.create(request_file_of(self._journal), {"executor": "ray"}))
+        file = open_alone(request_file_of(self._journal), empty=True)
         try:
             self._journal.unlink(missing_ok=True)
             instance.start(namespace=self._namespace, journal=str(self._journal.resolve()))
+            self._log = RequestLog(RequestWriter(file, {"executor": "ray", **self._run_id()}))
             recording.record_to(self._log)
             self._read_clock()
             self._handle = deploying.run(
@@ -84,6 +91,7 @@ class RecordedRun:
             )
         except BaseException:
             self._end()
+            file.close()
             raise
         return self
 
@@ -109,7 +117,9 @@ class RecordedRun:
             act()
         for answer in self._answers:
             with suppress(Exception):  # what became of it stands in the file
-                answer.result()
+                found = tokens_in(answer.result())
+                if found is not None:
+                    self._tokens.append(CallTokens(answer.call.request_id, *found))
 
     def until_stopped(self) -> None:
         """Stay until Ctrl-C."""
@@ -131,6 +141,7 @@ class RecordedRun:
             except Exception:
                 failed += 1
         log, count = self._log, len(self._answers)
+        assert log is not None, "a run that is over has begun"
         return Recorded(self._journal, request_file_of(self._journal), count, failed, log.dropped, self._error_s, log.problem)
 
     def _call(self, payload: Mapping[str, Any]) -> None:
@@ -146,12 +157,21 @@ class RecordedRun:
             error_s = (answered - asked) / 2e9
             if best is None or error_s < best.error_s:
                 best = ClockReading((asked + answered) // 2, at_s, error_s, time.time())
-        if best is not None:
+        if best is not None and self._log is not None:
             self._error_s = min(self._error_s, best.error_s)
             self._log.put(best)
+
+    def _run_id(self) -> dict[str, str]:
+        """What the journal says of which run it is; nothing, where the controller writes it on another machine."""
+        reader = JournalReader(self._journal)
+        with suppress(FileNotFoundError):
+            reader.read_header()
+        run = run_of(reader.about)
+        return {} if run is None else {RUN: run}
 
     def _end(self) -> None:
         recording.record_to(None)
         with suppress(CallError):
             instance.shutdown(namespace=self._namespace)
-        self._log.close()
+        if self._log is not None:
+            self._log.close(self._tokens)

@@ -126,7 +126,8 @@ class Run(Motion[Journal]):
         self.controller = SimulatedController(self.world, journal)
         self.busiest_minute_at = busiest_minute(arrivals.values(), scenario.duration_s)
         self._arrivals = arrivals
-        self._last_arrival = max((each.at_s[-1] for each in arrivals.values() if each.at_s), default=0.0)
+        self._has_users = any(each.users is not None for each in arrivals.values())
+        self._last_arrival = self._last_request
         self._schedule = Schedule(self.world, self.controller, self.busiest_minute_at, self._last_arrival)
         self._begun_at = 0.0
 
@@ -180,7 +181,13 @@ class Run(Motion[Journal]):
 
     @property
     def _last_at(self) -> float:
+        if self._has_users:
+            self._last_arrival = self._last_request
         return max(self._begun_at, self._schedule.last_at, self._last_arrival)
+
+    @property
+    def _last_request(self) -> float:
+        return max((port.requests.last_at for port in self.world.deployments.values()), default=0.0)
 
     @property
     def _unchanging(self) -> Iterable[object]:

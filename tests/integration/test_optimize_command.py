@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -120,6 +121,29 @@ def test_after_ctrl_c_the_same_command_goes_on_and_gives_the_same_files(folder, 
     assert len(counted) == made - 17
     for name in ("optimize.csv", "optimize.html"):
         assert (folder / "cut" / name).read_bytes() == (folder / "whole" / name).read_bytes()
+
+
+def test_killed_at_any_byte_the_same_command_goes_on_and_gives_the_same_files(folder, monkeypatch):  # W11
+    known = {}
+
+    def once(cell):
+        key = " ".join(map(str, cell.source.settings)), cell.seed
+        if key not in known:
+            known[key] = run_cell(cell)
+        return known[key]
+
+    monkeypatch.setattr(cells, "run_cell", once)
+    assert run(*ASKED, "--out", "whole", "-q").exit_code == 0
+    kept = (folder / "whole" / "cells.jsonl").read_bytes()
+    stream = random.Random(11)
+    for cut in (0, 1, kept.index(b"\n"), kept.index(b"\n") + 1, *(stream.randrange(len(kept)) for _ in range(12)), len(kept)):
+        out = folder / f"cut-{cut}"
+        out.mkdir(exist_ok=True)
+        (out / "cells.jsonl").write_bytes(kept[:cut])
+        assert run(*ASKED, "--out", out.name, "-q").exit_code == 0
+        assert (out / "cells.jsonl").read_bytes() == kept, f"cut behind {cut} bytes"
+        for name in ("optimize.csv", "optimize.html"):
+            assert (out / name).read_bytes() == (folder / "whole" / name).read_bytes(), f"cut behind {cut} bytes"
 
 
 def test_the_highest_rate_is_found(folder):

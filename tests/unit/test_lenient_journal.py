@@ -46,15 +46,20 @@ def change(journal, states, numbers):
 
 def test_a_journal_with_a_limit_stays_below_twice_it_and_both_files_replay(tmp_path):
     path = tmp_path / "run.jsonl"
-    with LenientJournal.resume(path, bytes_max=LIMIT_BYTES) as journal:
+    with LenientJournal.resume(path, bytes_max=LIMIT_BYTES, about={"run": "a1"}) as journal:
         states = grow(journal, ["a", "b"], 200)
         assert journal.path == str(path)
     files = sorted(each.name for each in tmp_path.iterdir())
     assert files == ["run.jsonl", "run.jsonl.1"]
     for name in files:
         assert (tmp_path / name).stat().st_size < 1.5 * LIMIT_BYTES
-        assert replay(tmp_path / name).difference is None
+        found = replay(tmp_path / name)
+        assert (found.difference, found.about) == (None, {"run": "a1"})
     assert replay(path).states == states
+    with LenientJournal.resume(path, bytes_max=LIMIT_BYTES, about={"run": "b2"}) as journal:
+        grow(journal, ["c"], 200)
+    for name in files:
+        assert replay(tmp_path / name).about == {"run": "a1"}, "who goes on with a journal goes on with its run"
 
 
 def test_a_journal_without_a_limit_is_one_file(tmp_path):

@@ -14,6 +14,7 @@ from executors.simulator.questions.described import arrivals_of
         (["--requests", "there_is_none.csv"], "there_is_none.csv"),
         (["--requests", "trace.csv", "--preset", "stepfun-faults"], "--preset: expected one of"),
         (["--requests", "trace.csv", "--set", "columns={time: when}"], "when"),
+        (["--requests", "trace.csv", "--set", "columns={time: at, model: service}"], "columns.model: expected nothing"),
         ([], "no_such_module"),
         (["-o", "nowhere/run.jsonl"], "--output: expected a file in a folder that is there"),
     ],

@@ -6,7 +6,7 @@ from io import BytesIO
 import pytest
 
 from executors.engine.reading import JournalError
-from executors.engine.request_file import ClockReading, RecordedRequest, RequestLog, RequestWriter
+from executors.engine.request_file import CallTokens, ClockReading, RecordedRequest, RequestLog, RequestWriter
 from executors.engine.request_reading import RequestFileReader, beside, request_file_of
 
 CALLS = [
@@ -36,6 +36,15 @@ def test_what_was_written_is_read_again(tmp_path):
     calls, reader = read(written(tmp_path / "run.requests.jsonl"))
     assert calls == CALLS
     assert (reader.about, reader.clock, reader.dropped, reader.warning) == ({"executor": "test"}, CLOCK, 0, None)
+
+
+def test_tokens_that_answers_said_are_read_with_their_calls(tmp_path):
+    log = RequestLog(RequestWriter.create(tmp_path / "run.jsonl"))
+    log.put(CLOCK)
+    log.put(CALLS[0])
+    log.close([CallTokens(0, 1500, 28)])
+    calls, reader = read(tmp_path / "run.jsonl")
+    assert (calls, reader.tokens, reader.warning) == (CALLS[:1], {0: CallTokens(0, 1500, 28)}, None)
 
 
 def test_a_call_takes_at_most_120_bytes(tmp_path):
@@ -137,7 +146,7 @@ def test_a_disk_that_is_stuck_stops_no_call_and_what_is_dropped_is_counted(tmp_p
 
 class Full(BytesIO):
     def write(self, text):
-        if b'"r":' in text:
+        if b'"r":' in text or b'"t":' in text:
             raise OSError(28, "No space left on device")
         return super().write(text)
 
@@ -146,7 +155,7 @@ def test_a_full_disk_stops_no_call_either():
     log = RequestLog(RequestWriter(Full()))
     log.put(CALLS[0])
     log.put(CLOCK)
-    log.close()
+    log.close([CallTokens(0, 1, 1)])
     assert log.dropped == 1
     assert "No space left" in log.problem
 

@@ -475,3 +475,49 @@ def test_a_file_without_a_first_row_lacks_every_column_that_it_may_lack(tmp_path
         read_table(tmp_path / "t.csv", Reading(time="t"), columns, ("n",))
     with pytest.raises(ValueError, match=r"none.csv: cannot be read"):
         read_table(tmp_path / "none.csv", Reading(time="t"), columns, ("n",))
+
+
+OF_MODELS = """
+nodes: [{name: n, count: 8, gpus: 8}]
+every_deployment:
+  target_replicas: 1
+  requests: {trace: {file: t.csv, begin_s: 5, columns: {time: at, service: s, model: who}%s}}
+deployments: [{name: small}, {name: large}]
+applications: [{name: shop, deployments: [{name: other}]}]
+"""
+
+
+def of_models(folder, rows, more=""):
+    (folder / "t.csv").write_text("at,s,who\n" + "".join(f"{at},{service_s},{who}\n" for at, service_s, who in rows))
+    scenario = parse_scenario(OF_MODELS % more, str(folder / "s.yaml"))
+    found = load_arrivals(scenario, folder, 1)
+    return {name: list(zip(each.at_s, each.service_s, strict=True)) for name, each in found.items()}, notes_of(scenario, found)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_trace_of_several_models_is_shared_out_among_their_deployments(tmp_path, seed):
+    stream = random.Random(seed)
+    names = ["small", "large", "other", "nobody's"]
+    rows = [(at, service, names[at] if at < 4 else stream.choice(names)) for at, service in enumerate(range(1, 60))]
+    found, notes = of_models(tmp_path, rows)
+    for name in names[:3]:
+        id_ = "shop/other" if name == "other" else name
+        assert found[id_] == [(at + 5.0, service) for at, service, who in rows if who == name], (
+            "times count from the first of all"
+        )
+        assert any(note.endswith(f"{len(found[id_])} of 59 rows are for {id_}") for note in notes)
+
+
+def test_thinning_a_trace_of_several_models_keeps_rows_of_the_whole(tmp_path):
+    rows = [(each, each + 1, ("small", "large", "other")[each % 3]) for each in range(90)]
+    whole, _ = of_models(tmp_path, rows)
+    thinned, _ = of_models(tmp_path, rows, ", thin: 0.5, origin: zero")
+    for name, each in thinned.items():
+        assert set(each) <= set(whole[name])
+
+
+def test_a_model_of_which_the_file_has_no_row_is_told_with_those_that_it_has(tmp_path):
+    with pytest.raises(ScenarioError) as caught:
+        of_models(tmp_path, [(each, 1, "small" if each else "m") for each in range(3)])
+    place = "deployments[1].requests.trace.file"
+    assert str(caught.value) == f'{place}: {tmp_path}/t.csv: who: expected a row of "large", found those of "m", "small"'

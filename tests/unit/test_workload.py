@@ -220,7 +220,7 @@ def test_the_requests_in_the_guide_are_requests():
     blocks = re.findall(r"```yaml\nrequests:\n(.*?)```", guide, re.DOTALL)
     found = [parse_scenario(SCENARIO % "\n" + textwrap.indent(block, " " * 6), "guide") for block in blocks]
     kinds = [type(each.deployments[0].requests).__name__ for each in found]
-    assert kinds == ["TraceRequests", "PoissonRequests", "GammaRequests", "RateRequests", "TraceRequests"]
+    assert kinds == ["TraceRequests", "PoissonRequests", "GammaRequests", "RateRequests", "ClosedRequests", "TraceRequests"]
 
 
 def test_the_busiest_minute_is_one_of_the_run_however_much_comes_after_its_end():

@@ -30,7 +30,7 @@ def calibrate(
       rankcore calibrate run.jsonl -o scenario.yaml
       rankcore simulate scenario.yaml --set target_replicas=8
 
-    Exit status: 0 done, 2 bad input or a recording that was damaged, 130 interrupted.
+    Exit status: 0 done, 2 bad input, no calls or those of another run, a recording that was damaged, 130 interrupted.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     from executors.cli.calibrate import run
 

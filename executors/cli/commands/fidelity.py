@@ -43,8 +43,8 @@ def fidelity(
       rankcore fidelity run.jsonl --runs 20
       rankcore fidelity run.jsonl --against second.jsonl --tolerance 0.05 --json - | jq .simulated.history
 
-    Exit status: 0 alike, 1 another history of ranks or beyond the tolerance, 2 bad input or a damaged recording,
-    130 interrupted.
+    Exit status: 0 alike, 1 another history of ranks or beyond the tolerance, 2 bad input, no calls or those of another run,
+    a damaged recording, 130 interrupted.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     from executors.cli.fidelity import run
 

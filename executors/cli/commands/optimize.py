@@ -97,7 +97,8 @@ def optimize(
            preemptions, kv_mean, kv_peak, utilisation, too_long; where GPUs have prices: cost_usd, cost_per_mtok_output,
            cost_per_mtok_total, cost_per_mtok_good
     AIM    known before any run: replicas, gpus, node_gpus; measured: cost (by gpu_prices_per_hour, or gpu_hours at
-           --gpu-price), or a FIGURE as above; to maximize: rate, the value of a varied rate_per_s, speedup or scale
+           --gpu-price), or a FIGURE as above; to maximize: rate, the value of a varied rate_per_s, speedup, scale or
+           concurrency
 
     A goal without @ is one for the mean of all runs, and one with @ P% for the mean share of windows. It counts as met when
     it is with 95 % confidence, over all that the search looks at together; what cannot be decided counts as missed, and is

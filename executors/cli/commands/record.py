@@ -31,9 +31,11 @@ def record(
     Deploys APP in a namespace of its own, calls it at the times of the trace, and deletes it once all is answered. FILE is
     the controller's journal; beside it, FILE.requests.jsonl has what became of each call of this process: when it came, was
     sent to a replica, was answered. Each call has one argument, {"service_s": S}: the column `service` of the trace, or what
-    follows from its tokens, or 0. Without --requests nobody calls, and the journal alone goes on until Ctrl-C.
+    follows from its tokens, or 0. What answers say of tokens (prompt_tokens and output_tokens, or OpenAI's usage) stands there
+    too. Without --requests nobody calls, and the journal alone goes on until Ctrl-C.
 
-    Calls are never held up by that: what cannot be written in time is dropped, and counted.
+    Calls are never held up by that: what cannot be written in time is dropped, and counted. Both files have the id of the run,
+    by which `calibrate` and `fidelity` refuse those of another one.
 
     \b
       rankcore record my_package.models:app --requests trace.csv --set 'columns={time: at, service: service}' -o run.jsonl

@@ -14,30 +14,34 @@ than `SAMPLES_MIN` samples is their mean, and one of none the default of scenari
 
 **What may differ.** A core of another release may say other things of what it does, and have other states: a recording is read
 as long as the core commands the same. Who wants to know whether all is the same has `rankcore replay`.
+
+**Which calls are whose.** Calls of another run fit well enough to be believed. A journal and its request files have the id of
+their run; files of releases that gave none are of one run as far as the journal has started whom the calls went to.
 """
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import attrs
 
-from executors.engine.clusters import ClusterEntry
-from executors.engine.deployment_lines import Part, is_of_cluster, refuse_difference, replay_cluster
-from executors.engine.deployments import DEPLOYMENTS, Deployed, Entry
+from executors.engine.deployments import Entry
+from executors.engine.kinds import AnyStep
 from executors.engine.reading import JournalError
-from executors.engine.replay import replay
-from executors.engine.request_file import RecordedRequest
+from executors.engine.request_file import CallTokens, RecordedRequest
 from executors.engine.request_reading import NS, RequestFileReader, beside
+from executors.engine.run_id import run_of
 from executors.simulator.from_journal.durations import Measured
 from executors.simulator.from_journal.history import History, read_history
+from executors.simulator.from_journal.rank_history import HistoryRecorder, RankChange
 from executors.simulator.from_journal.scenario import DURATIONS, nodes_of, routing_of
 from executors.simulator.from_journal.specs import fields_of
 from executors.simulator.replicas.life import RecordedTimes
 from executors.simulator.scenario.hardware import DEFAULT_LATENCY
 from executors.simulator.scenario.model import POLICY, SPEC_FIELDS
+from rankcore.commands import StartReplica
 from rankcore.values import ReplicaId
 
 Plain: TypeAlias = dict[str, Any]
@@ -45,7 +49,7 @@ Plain: TypeAlias = dict[str, Any]
 SAMPLES_MIN = 5
 """Fewer say something of a mean, and nothing of how durations spread."""
 DONE = "done"
-WHOLE = "a recording that begins with the deployment"
+NO_CALLS = "expected a request file with calls of its deployments beside it, found none"
 
 
 @attrs.frozen
@@ -55,6 +59,7 @@ class RecordedCall:
     Attributes:
         sent_at: When it went to the replica that answered it; None: to none.
         ended_at: When its caller had the answer, or was told that there is none.
+        tokens: Of prompt and output; None: its answer did not say them.
     """
 
     deployment: str
@@ -63,6 +68,7 @@ class RecordedCall:
     sent_at: float | None
     ended_at: float
     outcome: str
+    tokens: tuple[int, int] | None = None
 
 
 @attrs.frozen
@@ -77,6 +83,7 @@ class RecordedWorld:
         dropped: How many calls are missing.
         routing: How calls are routed, by deployment, as far as request files say so: fields of a scenario.
         warnings: What else cannot be known.
+        changes: The history of ranks, in seconds from the deployment on.
     """
 
     path: Path
@@ -88,6 +95,7 @@ class RecordedWorld:
     dropped: int
     routing: Mapping[str, Plain]
     warnings: tuple[str, ...]
+    changes: Sequence[RankChange]
 
     @property
     def epochs(self) -> dict[int, int]:
@@ -102,6 +110,15 @@ class RecordedWorld:
         return [call.at for call in calls], [
             _took_s(call) if call.outcome == DONE else _would_take(call, took) for call in calls
         ]
+
+    def tokens(self, deployment: str) -> list[tuple[int, int]] | None:
+        """Of prompt and output of each of its calls; of one whose answer did not say, the means. None: none did."""
+        found = [call.tokens for call in self.calls if call.deployment == deployment]
+        said = [each for each in found if each is not None]
+        if not said:
+            return None
+        prompts, outputs = (round(sum(each) / len(said)) for each in zip(*said, strict=True))
+        return [(prompts, outputs) if each is None else each for each in found]
 
     def recorded(self) -> RecordedTimes:
         """What took each replica how long, for a run that is to be like this one; its controllers are numbered from 1."""
@@ -119,21 +136,23 @@ def read_recorded(path: Path, requests: Iterable[Path] | None = None) -> Recorde
         requests: The request files; None: those beside the journal.
 
     Raises:
-        JournalError: One is damaged, or the journal does not begin with a deployment.
+        JournalError: One is damaged, calls are of another run, or the journal does not begin with a deployment.
         OSError: One cannot be read.
     """
-    begun_at = _begun_at(path)
-    history = read_history(path, begun_at, exact=False)
+    seen = _Seen()
+    history = read_history(path, None, exact=False, also=seen.look)
+    begun_at = history.at
     calls: list[RecordedCall] = []
     routing: dict[str, Plain] = {}
     error_s, dropped, warnings = 0.0, 0, [] if history.warning is None else [history.warning]
     for file in beside(path) if requests is None else requests:
         reader = RequestFileReader(file)
         read = list(reader)
+        warnings += _of_one_run(path, history, seen.started, reader, read)
         if read:
             clock = reader.clock
             zero_s = clock.at_s - clock.ns / NS - begun_at
-            calls += [_call(each, zero_s) for each in read]
+            calls += [_call(each, zero_s, reader.tokens.get(each.id)) for each in read]
             error_s = max(error_s, clock.error_s)
         dropped += reader.dropped
         routing |= reader.about.get("routing", {})
@@ -145,9 +164,49 @@ def read_recorded(path: Path, requests: Iterable[Path] | None = None) -> Recorde
         count = sum(1 for call in calls if call.deployment in strange)
         warnings.append(f"{path}: {count} calls are of {', '.join(strange)}, which it does not have: they are left out")
     calls = [call for call in calls if call.at >= 0 and call.deployment in history.states]
+    ends_at = history.ends_at - begun_at
+    if history.warning is not None and (later := sum(1 for call in calls if call.ended_at > ends_at + error_s)):
+        what = f"its last line is of {ends_at:.1f} s, and {later} of {len(calls)} calls ended later"
+        warnings.append(f"{path}: {what}: what became of replicas then is not known")
     answers = _last_answers(calls)
     measured = [_without_the_way(each, begun_at, answers) for each in history.measured]
-    return RecordedWorld(path, history, begun_at, calls, measured, error_s, dropped, routing, tuple(warnings))
+    changes = seen.ranks.changes(begun_at)
+    return RecordedWorld(path, history, begun_at, calls, measured, error_s, dropped, routing, tuple(warnings), changes)
+
+
+class _Seen:
+    """What else is kept of a journal as it is read: the history of ranks, and who was ever started."""
+
+    def __init__(self) -> None:
+        self.ranks = HistoryRecorder()
+        self.started: set[ReplicaId] = set()
+
+    def look(self, entry: Entry, before: object, step: AnyStep) -> None:
+        """One line."""
+        self.ranks.look(entry, before, step)
+        self.started.update(each.replica_id for each in entry.commands if isinstance(each, StartReplica))
+
+
+def _of_one_run(
+    journal: Path, history: History, started: Set[ReplicaId], reader: RequestFileReader, calls: Iterable[RecordedRequest]
+) -> list[str]:
+    """Look whether a request file is of the journal's run; what cannot be known of that.
+
+    Raises:
+        JournalError: It is of another one.
+    """
+    file, run = reader.path, run_of(reader.about)
+    if run is not None and history.run is not None:
+        if run != history.run:
+            raise JournalError(file, 1, f"expected calls of {journal}, which is of run {history.run}, found those of run {run}")
+        return []
+    sent = Counter(call.replica_id for call in calls if call.replica_id and call.deployment in history.states)
+    strange = sorted(sent.keys() - started)
+    if strange and history.warning is None:
+        raise JournalError(file, 1, f"expected calls of {journal}, found some to {strange[0]}, which it never starts")
+    unsure = [f"{file}: no id says that it is of the same run as {journal}: it or the journal is of an older release"]
+    count = sum(sent[each] for each in strange)
+    return [*unsure, f"{file}: {count} calls went to replicas that {journal} never starts"] if strange else unsure
 
 
 def scenario_parts(world: RecordedWorld) -> tuple[Plain, dict[str, Plain], dict[str, dict[str, str]]]:
@@ -194,39 +253,11 @@ def _durations(measured: Iterable[Measured]) -> tuple[Plain, dict[str, str]]:
     return found, marks
 
 
-def _begun_at(path: Path) -> float:
-    """When the first deployment of a journal was asked for.
-
-    Raises:
-        JournalError: It begins with something else, of which nobody knows how it came to be.
-    """
-    first: list[Entry] = []
-
-    def look(entry: Entry, *_: object) -> None:
-        if not first:
-            first.append(entry)
-
-    def look_at_line(_line: ClusterEntry, _before: object, _step: object, parts: list[Part]) -> None:
-        for part in parts:
-            look(part.entry)
-
-    if is_of_cluster(path):
-        result = replay_cluster(path, look_at_line, exact=False)
-    else:
-        result = replay(path, DEPLOYMENTS, look=look, exact=False)
-    refuse_difference(result)
-    if not first:
-        raise JournalError(str(path), 1, "no deployment ever begins in it")
-    if not isinstance(first[0].cause, Deployed):
-        raise JournalError(str(path), first[0].line, f"expected {WHOLE}, found one that goes on")
-    return first[0].at
-
-
-def _call(each: RecordedRequest, zero_s: float) -> RecordedCall:
+def _call(each: RecordedRequest, zero_s: float, tokens: CallTokens | None) -> RecordedCall:
     sent_at = None if each.dispatched is None else each.dispatched / NS + zero_s
-    return RecordedCall(
-        each.deployment, each.replica_id, each.arrived / NS + zero_s, sent_at, each.ended / NS + zero_s, each.outcome
-    )
+    times = (each.arrived / NS + zero_s, sent_at, each.ended / NS + zero_s)
+    size = None if tokens is None else (tokens.prompt, tokens.output)
+    return RecordedCall(each.deployment, each.replica_id, *times, each.outcome, size)
 
 
 def _took_s(call: RecordedCall) -> float:

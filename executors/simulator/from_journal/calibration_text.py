@@ -42,9 +42,12 @@ def scenario_text(world: RecordedWorld, calls: Mapping[str, str]) -> str:
 
 
 def calls_text(world: RecordedWorld, deployment: str) -> str:
-    """Its calls as CSV: when each came, and how long a replica took for it."""
-    rows = zip(*world.arrivals(deployment), strict=True)
-    return "at,service\n" + "".join(f"{at:.9f},{service_s:.9f}\n" for at, service_s in rows)
+    """Its calls as CSV: when each came, how long a replica took for it, and its tokens where answers said them."""
+    rows = [f"{at:.9f},{service_s:.9f}" for at, service_s in zip(*world.arrivals(deployment), strict=True)]
+    tokens = world.tokens(deployment)
+    if tokens is not None:
+        rows = [f"{row},{prompt},{output}" for row, (prompt, output) in zip(rows, tokens, strict=True)]
+    return "".join(f"{row}\n" for row in ("at,service" if tokens is None else "at,service,prompt,output", *rows))
 
 
 def _deployment(fields: Plain, marks: Mapping[str, str], calls: str | None) -> str:

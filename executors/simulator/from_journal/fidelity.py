@@ -24,7 +24,6 @@ from executors.simulator.from_journal.rank_history import (
     HistoryRecorder,
     RankChange,
     compare_histories,
-    rank_history,
 )
 from executors.simulator.load.arrivals import Arrivals
 from executors.simulator.questions.comparison import PromiseBroken
@@ -151,13 +150,12 @@ def compare_with_simulated(
 
 def compare_with_recorded(world: RecordedWorld, other: RecordedWorld) -> Fidelity:
     """A recording beside another one of the same run: how much a run differs from itself."""
-    return _compare(world, [rank_history(other.path, other.begun_at)], [recorded_felt(other)])
+    return _compare(world, [other.changes], [recorded_felt(other)])
 
 
 def _compare(world: RecordedWorld, histories: Sequence[Sequence[RankChange]], felt: Sequence[Felt]) -> Fidelity:
     near_s = 2 * (world.clock_error_s + DEFAULT_LATENCY.value) + SMALL_S
-    mine = rank_history(world.path, world.begun_at)
-    compared = [compare_histories(mine, each, near_s) for each in histories]
+    compared = [compare_histories(world.changes, each, near_s) for each in histories]
     history = next((each for each in compared if each.difference is not None), compared[0])
     return Fidelity(history=history, figures=tuple(_errors(recorded_felt(world), felt)))
 

@@ -14,16 +14,12 @@ runs that are swapped far have long been found to differ.
 
 from collections import defaultdict
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import attrs
 
-from executors.engine.clusters import ClusterEntry
-from executors.engine.deployment_lines import Part, is_of_cluster, refuse_difference, replay_cluster
-from executors.engine.deployments import DEPLOYMENTS, Entry
+from executors.engine.deployments import Entry
 from executors.engine.kinds import AnyStep, JournalLine
-from executors.engine.replay import replay
 from executors.simulator.from_journal.past import Past
 from rankcore.values import ReplicaId
 
@@ -110,26 +106,6 @@ class HistoryRecorder:
                 if replica_id not in there:
                     found.append(RankChange(holds[-1].until - begun_at, deployment, holds[-1].rank, nth, GONE))
         return sorted(found, key=lambda change: change.at)
-
-
-def rank_history(path: Path, begun_at: float) -> list[RankChange]:
-    """The history that a journal has, in seconds from `begun_at` on.
-
-    Raises:
-        JournalError: It is damaged, or the core decides otherwise by now.
-    """
-    recorder = HistoryRecorder()
-
-    def look_at_line(_line: ClusterEntry, _before: object, _step: object, parts: list[Part]) -> None:
-        for part in parts:
-            recorder.look(*part)
-
-    refuse_difference(
-        replay_cluster(path, look_at_line, exact=False)
-        if is_of_cluster(path)
-        else replay(path, DEPLOYMENTS, look=recorder.look, exact=False)
-    )
-    return recorder.changes(begun_at)
 
 
 def compare_histories(first: Sequence[RankChange], second: Sequence[RankChange], near_s: float) -> HistoryComparison:

@@ -1,5 +1,6 @@
 """When requests arrive and how long each takes to serve, and processes that arrivals are drawn from."""
 
+import copy
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
@@ -7,6 +8,8 @@ from random import Random
 from typing import Any
 
 import attrs
+
+from executors.simulator.load.users import Users
 
 REQUESTS_MAX = 10_000_000
 """Of one deployment: each takes 16 bytes before the run and 16 more when it is done."""
@@ -22,7 +25,8 @@ class TooManyRequestsError(ValueError):
 
 @attrs.frozen
 class Arrivals:
-    """The requests of one deployment, in the order of their arrival. Nobody changes them, so copies of a world share them.
+    """The requests of one deployment, in the order of their arrival. Nobody changes them, so copies of a world share them,
+    but for the times of those whom users ask.
 
     Attributes:
         at_s: Virtual seconds of each arrival, ascending.
@@ -31,6 +35,7 @@ class Arrivals:
         cached: Of each prompt, what needs no computing; None: nothing.
         sessions: Which session each is of; None: of none.
         timeouts_s: How long after its arrival each has to be done; None: as long as the deployment says.
+        users: Whose answers say when the next ones come; None: it is known. With them `at_s` is empty before a run.
         notes: What a reader of the figures has to know of where they come from.
         unix_s_at_0: What time of day it is at second 0, since 1970; None: nobody says that.
     """
@@ -42,14 +47,24 @@ class Arrivals:
     cached: "array[int] | None" = None
     sessions: "array[int] | None" = None
     timeouts_s: "array[float] | None" = None
+    users: Users | None = None
     notes: tuple[str, ...] = ()
     unix_s_at_0: float | None = None
 
     def __len__(self) -> int:
         return len(self.at_s)
 
-    def __deepcopy__(self, _: dict[int, Any]) -> "Arrivals":
-        return self
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Arrivals":
+        return self if self.users is None else attrs.evolve(self, at_s=copy.deepcopy(self.at_s, memo))
+
+    @property
+    def total(self) -> int:
+        """How many come in all."""
+        return len(self.at_s) if self.users is None else len(self.users.think_s)
+
+    def of_a_run(self) -> "Arrivals":
+        """The same for one run, which puts down when those come of which nobody knows it before."""
+        return self if self.users is None else attrs.evolve(self, at_s=array("d"))
 
 
 @attrs.frozen

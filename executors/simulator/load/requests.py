@@ -12,6 +12,7 @@ import attrs
 
 from executors.simulator.clock import EventLoop
 from executors.simulator.load.arrivals import Arrivals
+from executors.simulator.load.users import UserLoop
 from executors.simulator.record.series import Gauge, Marks
 from executors.simulator.replicas.pauses import Pauses
 from rankcore.commands import PublishRoutes
@@ -140,7 +141,7 @@ class RequestQueue:
 
     def __init__(self, loop: EventLoop, arrivals: Arrivals, spec: RoutingSpec, sessions: int | None = None) -> None:
         """`sessions`: requests are of so many sessions in turn, which the policy "affinity" goes by; None: of none."""
-        self.arrivals = arrivals
+        self.arrivals = arrivals = arrivals.of_a_run()
         self.counts = RequestCounts()
         self.series = RequestSeries()
         self._loop = loop
@@ -155,7 +156,11 @@ class RequestQueue:
         self._when_done = self._end  # to make it for each request would take longer than to push it
         self.when_one_waits: Callable[[], None] | None = None
         self.watcher: CallWatcher | None = None
-        loop.follow(arrivals.at_s, self._arrive)
+        self._users: UserLoop | None = None
+        if arrivals.users is None:
+            loop.follow(arrivals.at_s, self._arrive)
+        else:
+            self._users = UserLoop(loop, arrivals.users, arrivals, self._arrive)
 
     @property
     def waiting(self) -> int:
@@ -181,7 +186,15 @@ class RequestQueue:
     @property
     def idle(self) -> bool:
         """Whether all requests have come and none waits or is in flight."""
-        return self.counts.arrived == len(self.arrivals) and not self.unfinished
+        have_come = self.counts.arrived == len(self.arrivals) if self._users is None else self._users.has_ended
+        return have_come and not self.unfinished
+
+    @property
+    def last_at(self) -> float:
+        """When the last request comes, as far as is known; 0: none does."""
+        if self._users is not None:
+            return self._users.last_at
+        return self.arrivals.at_s[-1] if self.arrivals.at_s else 0.0
 
     def so_far(self) -> SoFar:
         """What requests without an answer have been through by now."""
@@ -359,6 +372,8 @@ class RequestQueue:
             counts.which.append(index)
             if self.watcher is not None:
                 self.watcher.done(now, index)
+            if self._users is not None:
+                self._users.answered(index)
         if not was_plain:
             self._carry_out(router.commands)
         if self.watcher is not None:
@@ -399,6 +414,8 @@ class RequestQueue:
         counts = self.counts
         if self.watcher is not None and isinstance(command, Reject | Decline | Fail | Expire):
             self.watcher.over(self._loop.now, int(command.request_id), command)
+        if self._users is not None:
+            self._tell_user(self._users, command)
         match command:
             case Retry():
                 counts.retried += 1
@@ -417,3 +434,16 @@ class RequestQueue:
                 self._loop.at(command.at, self._wake, self._wakes)
             case _:
                 pass  # nothing is streamed or cancelled here, and a replica that has begun goes on to the end
+
+    @staticmethod
+    def _tell_user(users: UserLoop, command: Command) -> None:
+        """What becomes of a request for which there is no answer."""
+        match command:
+            case Reject() | Decline():
+                users.turned_away(int(command.request_id), command.retry_after_s)
+            case Fail(kind=None):
+                users.turned_away(int(command.request_id), None)
+            case Fail() | Expire():
+                users.answered(int(command.request_id))
+            case _:
+                pass

@@ -7,7 +7,7 @@ are left are sorted, shifted to `origin` and jittered. What `where` and `skip_ba
 
 import math
 from array import array
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +167,12 @@ class Table:
     def __len__(self) -> int:
         return len(self.after_s)
 
+    def only(self, key: str, value: int) -> "Table":
+        """The rows that have this in a column, at the times that they have among all."""
+        places = [place for place, each in enumerate(self.cells[key]) if each == value]
+        cells = {name: _taken(each, places) for name, each in self.cells.items()}
+        return Table(_taken(self.after_s, places), _taken(self.lines, places), cells, self.notes)
+
 
 Kind = Counts | Numbers | Words
 
@@ -321,9 +327,8 @@ class _Reader:
 
     def _sort(self) -> None:
         order = sorted(range(len(self._after_s)), key=self._after_s.__getitem__)
-        take: Callable[[array[Any]], array[Any]] = lambda values: array(values.typecode, map(values.__getitem__, order))  # noqa: E731
-        self._after_s, self._lines = take(self._after_s), take(self._lines)
-        self._arrays = [take(each) for each in self._arrays]
+        self._after_s, self._lines = _taken(self._after_s, order), _taken(self._lines, order)
+        self._arrays = [_taken(each, order) for each in self._arrays]
 
     def _notes(self) -> tuple[str, ...]:
         kept, found = len(self._after_s), []
@@ -336,6 +341,11 @@ class _Reader:
             if count:
                 found.append(why)
         return tuple(f"{self._path}: {each}" for each in found)
+
+
+def _taken(values: "array[Any]", places: Sequence[int]) -> "array[Any]":
+    """What stands at these places."""
+    return array(values.typecode, map(values.__getitem__, places))
 
 
 def _time_of(origin: float | str) -> float | str:

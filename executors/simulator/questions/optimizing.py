@@ -30,7 +30,7 @@ RUNGS = (3, LEAST, 8, 13, 20, 32, 50, 80, 130, 200, 320, 500, 800)
 
 COUNTS = ("target_replicas", "max_replicas", "count")
 """Last parts of the keys along which costs grow, and what is met stays met, unless somebody says otherwise."""
-RATES = ("rate_per_s", "speedup", "scale")
+RATES = ("rate_per_s", "speedup", "scale", "concurrency")
 """... of those along which what is met does not stay met, from the highest on."""
 NO_AXIS = "none"
 

@@ -10,6 +10,7 @@ from executors.engine.chain import ChainError, last_link
 from executors.engine.clusters import CLUSTER
 from executors.engine.journal import JournalWriter
 from executors.engine.reading import JournalError, JournalReader
+from executors.engine.run_id import RUN, derived_id
 from executors.simulator.faults.fault_words import inject
 from executors.simulator.faults.residency_words import inject_with_residency
 from executors.simulator.load.sources import Source
@@ -67,7 +68,7 @@ class Recording:
         }
         if self.forks:
             about["forks"] = [{"at": fork.at, "faults": list(fork.faults)} for fork in self.forks]
-        return about
+        return {**about, RUN: derived_id(about)}
 
 
 def is_own(path: Path) -> bool:

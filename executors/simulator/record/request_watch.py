@@ -80,4 +80,4 @@ def watch_requests(queues: Mapping[str, RequestQueue], writer: RequestWriter) ->
     first = 0
     for deployment, queue in queues.items():
         queue.watcher = RequestWatch(deployment, queue, writer, first)
-        first += len(queue.arrivals)
+        first += queue.arrivals.total

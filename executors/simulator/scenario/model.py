@@ -38,7 +38,7 @@ from executors.simulator.scenario.objectives import (
 )
 from executors.simulator.scenario.placements import PlacementGroup, check_fits, check_groups
 from executors.simulator.scenario.prices import NODES, REPLICAS, check_prices
-from executors.simulator.scenario.requests import Requests, TraceRequests, check_engine
+from executors.simulator.scenario.requests import ClosedRequests, Requests, TraceRequests, check_engine
 from executors.simulator.scenario.traffic import Traffic
 from executors.simulator.scenario.weights import COLD, WARM, DisplacementRule, Loading, ScenarioResidency, Size, WeightSizes
 from rankcore import DeploymentSpec, StaticPlacement
@@ -51,6 +51,7 @@ from rankcore.routing.spec import POLICIES, Policy
 SPEC_FIELDS = tuple(field.name for field in attrs.fields(DeploymentSpec) if field.init)
 ROUTING = ("max_ongoing_requests", "max_queued_requests", "idempotent", "max_retries", "request_timeout_s")
 POLICY = "routing_policy"
+NOT_KNOWN = "nobody knows when closed requests come before they do"
 CHANGEABLE = tuple(field for field in SPEC_FIELDS if field != "name")
 REPLICAS_MAX = 100_000
 """Of all deployments together: each takes some kilobytes, and every one of them is started at once."""
@@ -280,6 +281,11 @@ class Scenario:
         self._check_changes()
 
     @property
+    def has_users(self) -> bool:
+        """Whether requests of some wait for the answers of others, so that nobody knows before when they come."""
+        return any(isinstance(each.requests, ClosedRequests) for each in self.deployments)
+
+    @property
     def has_residency(self) -> bool:
         """Whether it is about weights that may be COLD."""
         return self.weight_sizes is not None or any(each.residency is not None for each in self.deployments)
@@ -479,6 +485,8 @@ class Scenario:
             if each.residency is None:
                 allowed = "weights too, as other deployments have them: one scenario is of one sort"
                 raise FieldProblem(("deployments", index, "residency"), None, allowed)
+            if isinstance(each.requests, ClosedRequests):
+                raise FieldProblem(("deployments", index, "requests", "closed"), "a mapping", "another source, with residency")
         if self.node_list is None and self.nodes and not any(group.gpus and group.gpu_gb for group in self.nodes):
             allowed = "the memory of a GPU in GB, of one group of nodes at least: deployments have residency"
             raise FieldProblem(("nodes", 0, "gpu_gb"), self.nodes[0].gpu_gb, allowed)
@@ -545,8 +553,9 @@ class Scenario:
                 self._check_deployment_name(("fault_rates", index, "deployment"), rate.deployment)
             if rate.nodes is not None:
                 self._check_group_name(("fault_rates", index, "nodes"), rate.nodes)
-            if rate.end_s is None and self.duration_s is None and not has_requests:
-                allowed = "seconds, or duration_s in the scenario, or requests: nothing else says when these faults end"
+            if rate.end_s is None and self.duration_s is None and (self.has_users or not has_requests):
+                requests = f", as {NOT_KNOWN}" if self.has_users else ", or requests"
+                allowed = f"seconds, or duration_s in the scenario{requests}: nothing else says when these faults end"
                 raise FieldProblem(("fault_rates", index, "end_s"), None, allowed)
 
     def _check_fault_trace(self) -> None:
@@ -599,9 +608,12 @@ class Scenario:
             raise FieldProblem(keys, found, f"one of the groups of nodes {_listed(names)}")
 
     def _check_moment(self, keys: tuple[str | int, ...], moment: Moment) -> None:
-        requested = self.traffic is not None or any(deployment.requests for deployment in self.deployments)
-        if moment.anchor is not None and not requested:
+        if moment.anchor is None:
+            return
+        if self.traffic is None and not any(deployment.requests for deployment in self.deployments):
             raise FieldProblem(keys, moment.anchor, "a number of seconds: no deployment has requests, so none is busiest")
+        if self.has_users:
+            raise FieldProblem(keys, moment.anchor, f"a number of seconds: {NOT_KNOWN}")
 
 
 def _listed(names: Any) -> str:

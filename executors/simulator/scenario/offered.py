@@ -24,7 +24,7 @@ def warnings_of(scenario: Scenario, arrivals: Mapping[str, Arrivals]) -> tuple[s
 def _of(scenario: Scenario, name: str, arrivals: Arrivals) -> Iterator[str]:
     deployment = next(each for each in scenario.deployments if each.spec.name == name)
     engines = set(scenario.engines_of(deployment).values())
-    if not engines or not len(arrivals):
+    if not engines or not arrivals.total:
         return
     lengths = list(zip(arrivals.prompt, arrivals.output, strict=True))
     longest = max(engine.longest for engine in engines)
@@ -32,9 +32,8 @@ def _of(scenario: Scenario, name: str, arrivals: Arrivals) -> Iterator[str]:
     if long > TOO_LONG_SHARE * len(lengths):
         share = long / len(lengths)
         yield f"too_long: {share:.1%} of the requests of {name} have more than the {longest:,} tokens that a replica can hold"
-    lasts_s = arrivals.at_s[-1] - arrivals.at_s[0]
-    if len(arrivals) < LEAST or not lasts_s:
-        return
+    if len(arrivals) < LEAST or not (lasts_s := arrivals.at_s[-1] - arrivals.at_s[0]):
+        return  # users who wait for answers offer no more than can be done
     replicas = deployment.most_replicas
     fits = [(prompt, output) for prompt, output in lengths if prompt + output <= longest]
     prompts = sum(prompt for prompt, _ in fits) - sum(arrivals.cached or ())

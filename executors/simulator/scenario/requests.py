@@ -7,20 +7,22 @@ import attrs
 
 from executors.simulator.fields import FieldProblem, FileTime, Missing, choice, integer, name, number, optional
 from executors.simulator.load.arrivals import REQUESTS_MAX
-from executors.simulator.load.distributions import Distribution
+from executors.simulator.load.distributions import Constant, Distribution
 from executors.simulator.load.presets import RATES, REQUESTS
 from executors.simulator.load.stamps import ISO, TIME_UNITS, UNITS_S
 from executors.simulator.load.table import FIRST, ZERO, Reading
 from executors.simulator.load.traces import CV_MAX, RATE_MAX
 from executors.simulator.scenario.timed_file import TimedFile
 
-COLUMNS = ("time", "prompt", "output", "cached", "service", "session", "timeout")
+COLUMNS = ("time", "prompt", "output", "cached", "service", "session", "timeout", "model")
 OF_TOKENS = ("prompt", "output", "cached")
 OF_SERVICE = ("service", "began")
 """Columns that say how long a request takes, in one way or the other."""
 END = "end"
 TOKEN_TIMES = ("base_s", "prompt_s_per_token", "output_s_per_token")
 TOKEN_TIME_MAX = 1e3
+USERS_MAX = 100_000
+NO_TIME = Constant(value=0.0)
 NO_SERVICE = f"a number, as there is no service_s: one of {', '.join(TOKEN_TIMES)}"
 NO_ENGINE = f"a value, as there is no engine that says it: one of {', '.join(TOKEN_TIMES)}"
 
@@ -48,7 +50,8 @@ class TraceRequests(TimedFile):
         time_unit: Of the time column; "iso": ISO 8601, in UTC where it names no zone. None: seconds where it has numbers, or
             else ISO 8601; it is never guessed.
         columns: What the columns are called: `time`, `prompt` and `output` tokens, `cached` (tokens of the prompt that take no
-            time), `service`, `session` (those of one go to one replica under "affinity"), `timeout` (s).
+            time), `service`, `session` (those of one go to one replica under "affinity"), `timeout` (s), `model` (which
+            deployment a row is for: only rows with the name of this one count, from the first of all on).
         service_unit: Of the column `service`; "end": it has the time of the end of each request.
         time_column, prompt_tokens_column, output_tokens_column: Where `columns` does not say it.
     """
@@ -247,6 +250,35 @@ class GammaRequests:
 
 
 @attrs.frozen(kw_only=True)
+class ClosedRequests:
+    """Requests of users who wait: each asks, has the answer, thinks, and asks again, until there were `count` in all.
+
+    There are never more requests than users. One who was turned away asks again when he was told to, after he has thought; one
+    whose deployment is deleted leaves.
+
+    Attributes:
+        concurrency: How many users there are.
+        count: How many requests they have in all.
+        think_s: From what became of a request to its user's next one.
+        begin_s: When all of them ask for the first time.
+        service_s: How long each takes to serve.
+        tokens: Or how many tokens each has.
+    """
+
+    concurrency: int = attrs.field(validator=integer(1, USERS_MAX))
+    count: int = attrs.field(validator=integer(1, REQUESTS_MAX))
+    think_s: Distribution = NO_TIME
+    begin_s: float = attrs.field(default=0.0, validator=number(least=0.0))
+    service_s: Distribution | None = None
+    tokens: DrawnTokens | None = None
+
+    def __attrs_post_init__(self) -> None:
+        check_service(self.service_s, self.tokens)
+        if self.concurrency > self.count:
+            raise FieldProblem(("count",), self.count, f"one request of each user at least: {self.concurrency}")
+
+
+@attrs.frozen(kw_only=True)
 class RateRequests(TimedFile):
     """Requests drawn at the rates of a file that has a row for each window of time.
 
@@ -294,12 +326,13 @@ class RateRequests(TimedFile):
         )
 
 
-Requests: TypeAlias = TraceRequests | PoissonRequests | GammaRequests | RateRequests
-REQUEST_SOURCES: dict[str, type[TraceRequests] | type[PoissonRequests] | type[GammaRequests] | type[RateRequests]] = {
+Requests: TypeAlias = TraceRequests | PoissonRequests | GammaRequests | RateRequests | ClosedRequests
+REQUEST_SOURCES: dict[str, type[Requests]] = {
     "trace": TraceRequests,
     "poisson": PoissonRequests,
     "gamma": GammaRequests,
     "rates": RateRequests,
+    "closed": ClosedRequests,
 }
 """By the word that stands under `requests`."""
 

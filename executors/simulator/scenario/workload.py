@@ -21,9 +21,11 @@ from executors.simulator.load.distributions import Distribution
 from executors.simulator.load.stamps import STAMP_MAX, UNITS_S
 from executors.simulator.load.table import Counts, Kind, Numbers, Table, Words, read_table
 from executors.simulator.load.traces import RATE_MAX, RateColumns, read_rates
+from executors.simulator.load.users import Users
 from executors.simulator.scenario.requests import (
     END,
     OF_TOKENS,
+    ClosedRequests,
     DrawnTokens,
     GammaRequests,
     PoissonRequests,
@@ -34,7 +36,9 @@ from executors.simulator.scenario.requests import (
 from executors.simulator.streams import Streams
 
 TIMEOUT_MIN_S = 0.001
-OF_REQUESTS = ("session", "timeout")
+MODEL = "model"
+MODELS_SHOWN = 8
+OF_REQUESTS = ("session", "timeout", MODEL)
 """Columns of traces that any request may have."""
 
 
@@ -55,23 +59,39 @@ def make_arrivals(requests: Requests, deployment: str, folder: Path, streams: St
         case PoissonRequests() | GammaRequests():
             cv = requests.cv if isinstance(requests, GammaRequests) else 1.0
             windows = [RateWindow(requests.begin_s, requests.begin_s + requests.for_s, requests.rate_per_s, cv)]
+        case ClosedRequests():
+            think_s = _drawn("think", requests.think_s, requests.count, deployment, streams)
+            users = Users(requests.concurrency, requests.begin_s, think_s)
+            return attrs.evolve(_served(requests, array("d"), requests.count, deployment, streams), users=users)
     at_s = draw_arrivals(windows, streams.once("arrivals", deployment))
+    return attrs.evolve(_served(requests, at_s, len(at_s), deployment, streams), notes=notes)
+
+
+def _served(
+    requests: PoissonRequests | GammaRequests | RateRequests | ClosedRequests,
+    at_s: "array[float]",
+    count: int,
+    deployment: str,
+    streams: Streams,
+) -> Arrivals:
+    """So many requests, with what each takes, or has of tokens."""
     if requests.tokens is not None:
-        counts = _drawn_tokens(requests.tokens, len(at_s), deployment, streams)
+        counts = _drawn_tokens(requests.tokens, count, deployment, streams)
         found = requests.tokens.token_times
-        made = _of_tokens(at_s, *counts) if found is None else Arrivals(at_s, _linear(found, *counts))
-        return attrs.evolve(made, notes=notes)
+        return _of_tokens(at_s, *counts) if found is None else Arrivals(at_s, _linear(found, *counts))
     assert requests.service_s is not None, "the class asks for one of both"
-    return Arrivals(at_s, _drawn_service(requests.service_s, len(at_s), deployment, streams), notes=notes)
+    return Arrivals(at_s, _drawn("service", requests.service_s, count, deployment, streams))
 
 
 def _of_trace(requests: TraceRequests, deployment: str, folder: Path, streams: Streams) -> Arrivals:
     path, times = folder / requests.file, requests.token_times
     wanted = {key: each for key, each in request_columns(requests).items() if key in (*requests.read, *OF_REQUESTS)}
     table = read_table(path, requests.reading(streams.seed, deployment), wanted, requests.may_lack)
+    if MODEL in wanted:
+        table = _of_model(path, table, deployment, *wanted[MODEL])
     at_s = array("d", (requests.begin_s + after_s for after_s in table.after_s))
     if requests.service_s is not None:
-        made = Arrivals(at_s, _drawn_service(requests.service_s, len(at_s), deployment, streams))
+        made = Arrivals(at_s, _drawn("service", requests.service_s, len(at_s), deployment, streams))
     elif times is not None:
         made = Arrivals(at_s, _linear(times, _uncached(table), table.cells["output"]))
     elif requests.read == OF_TOKENS:
@@ -87,10 +107,27 @@ def _of_trace(requests: TraceRequests, deployment: str, folder: Path, streams: S
     )
 
 
+def _of_model(path: Path, table: Table, deployment: str, column: str, models: Kind) -> Table:
+    """The rows that are for a deployment, by its id or its name.
+
+    Raises:
+        TraceError: There are none.
+    """
+    assert isinstance(models, Words), "names are words"
+    names = models.numbers
+    name = next((each for each in (deployment, deployment.rpartition("/")[2]) if each in names), None)
+    if name is None:
+        there = ", ".join(shown(each) for each in list(names)[:MODELS_SHOWN])
+        more = f" and {len(names) - MODELS_SHOWN} more" if len(names) > MODELS_SHOWN else ""
+        raise TraceError(f"{path}: {column}: expected a row of {shown(deployment)}, found those of {there}{more}")
+    found = table.only(MODEL, names[name])
+    return attrs.evolve(found, notes=(*found.notes, f"{path}: {len(found):,} of {len(table):,} rows are for {deployment}"))
+
+
 def request_columns(requests: TraceRequests) -> dict[str, tuple[str, Kind]]:
     """All columns that a trace has besides its times; `began`: its times again, where `service` has those of ends."""
     kinds: dict[str, Kind] = {"prompt": Counts(), "output": Counts(), "cached": Counts(), "session": Words("session")}
-    kinds["timeout"] = Numbers(TIMEOUT_MIN_S, SECONDS_MAX)
+    kinds |= {"timeout": Numbers(TIMEOUT_MIN_S, SECONDS_MAX), MODEL: Words(MODEL)}
     column_of, ends = dict(requests.column_of), requests.service_unit == END
     unit_s = float(UNITS_S[(requests.time_unit or "s") if ends else requests.service_unit])
     kinds["service"] = Numbers(0.0, (STAMP_MAX if ends else SECONDS_MAX) / unit_s, unit_s)
@@ -146,8 +183,8 @@ def _windows(requests: RateRequests, folder: Path) -> tuple[list[RateWindow], tu
     return windows, table.notes
 
 
-def _drawn_service(distribution: Distribution, count: int, deployment: str, streams: Streams) -> "array[float]":
-    stream, sample = streams.once("service", deployment), distribution.sample
+def _drawn(what: str, distribution: Distribution, count: int, deployment: str, streams: Streams) -> "array[float]":
+    stream, sample = streams.once(what, deployment), distribution.sample
     return array("d", (sample(stream) for _ in range(count)))
 
 
