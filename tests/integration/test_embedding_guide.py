@@ -27,7 +27,6 @@ PRINTED = {
     )
 }
 PATIENCE_S = 120
-pytestmark = pytest.mark.no_cover
 
 
 def give_up(*_):

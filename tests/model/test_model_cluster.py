@@ -37,6 +37,8 @@ from rankcore.testing.paths import BrokenPromiseError, NoSuchMoveError, as_test
 from rankcore.values import ReplicaRank
 from tests.extent import WHOLE, at_most
 
+pytestmark = pytest.mark.traced
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -13,7 +13,7 @@ AT_MOST = 2
 
 @pytest.fixture(scope="module")
 def modules():
-    """The product's modules, parsed: a gigabyte, which no other test carries along."""
+    """The product's modules, parsed: 190 MB, which no other test carries along."""
     return {
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): ast.parse(path.read_text())
         for top in ("rankcore", "executors")
