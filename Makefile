@@ -56,11 +56,11 @@ test-ray: $(TEST)
 # Each lane runs to its end, and these leave the processors to the one of Ray, which is the longest. tests/conftest.py says which
 # tests are traced.
 test-traced: $(TEST)
-	@status=0; $(call pytest,traced,-m "not (ray or night or no_cover)" --cov --cov-report= --cov-fail-under=0,nice -n 10) || status=1; \
+	@status=0; $(call pytest,traced,-m "traced and not night" $(foreach folder,attacks integration swarm,--ignore=tests/$(folder)) --cov --cov-report= --cov-fail-under=0,nice -n 10) || status=1; \
 	$(if $(PYTEST_ARGS),,$(BIN)/coverage report > $(FAILURES)/coverage && rm $(FAILURES)/coverage || status=1;) exit $$status
 
 test-untraced: $(TEST)
-	@$(call pytest,untraced,-m "no_cover and not (ray or night)",nice -n 10)
+	@$(call pytest,untraced,-m "not (ray or night or traced)",nice -n 10)
 
 attack: $(TEST) ## Attack what runs on this machine as another user of it and as hostile clients do, on loopback; root sees all of it
 	timeout $(ATTACK_S) $(BIN)/python -m pytest tests/attacks $(PYTEST_ARGS)

@@ -4,8 +4,16 @@
 are the sockets by which they find each other; `executors.line_executor` is all that is the same whatever a replica is, and
 `executors.run.fence` why a controller that was replaced does no harm. These six are the template, and docs/executors.md walks
 through them. `user` runs the user's code in a replica; `plugin` is `--executor local`. Linux only: it needs pidfd.
+`executors.local.LocalExecutor` is loaded when it is used: a replica's process imports this package too, and starts none.
 """
 
-from executors.local.executor import LocalExecutor
+from typing import TYPE_CHECKING
+
+from rankcore.homes import loading
+
+if TYPE_CHECKING:
+    from executors.local.executor import LocalExecutor
 
 __all__ = ["LocalExecutor"]
+
+__getattr__ = loading(__name__, {"LocalExecutor": "executors.local.executor"})

@@ -25,6 +25,8 @@ from rankcore.testing.conformance import Faults, FaultyExecutor
 from tests.conformance.broken import SaysReadyOnce
 from tests.conformance.in_memory import World
 
+pytestmark = pytest.mark.traced
+
 
 class Told:
     """Tells what it was given, and remembers what it was told to do."""

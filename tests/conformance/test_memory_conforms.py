@@ -5,6 +5,8 @@ import pytest
 from rankcore.testing import conformance
 from tests.conformance.in_memory import World
 
+pytestmark = pytest.mark.traced
+
 
 class TestAGoodExecutor(conformance.ConformanceTests):
     seeds = range(3)

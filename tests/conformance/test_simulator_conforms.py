@@ -104,7 +104,7 @@ def _loses_every_fourth_start(patch):
     [
         _is_deaf_to_the_world_size,
         _acknowledges_and_keeps_its_rank,
-        _reports_another_rank_than_it_believes,
+        pytest.param(_reports_another_rank_than_it_believes, marks=pytest.mark.traced),
         _says_stopped_too_early,
         _says_missing_of_the_living,
         _starts_the_wrong_version,
@@ -151,6 +151,7 @@ class UpdatesInPlace(SimulatedSystem):
         return [attrs.evolve(report, version=self.wanted) for report in super().reports(name)]
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize(
     ("kind", "name", "complaint"),
     [

@@ -7,6 +7,8 @@ from rankcore.testing.conformance.controlled import ControlledBench
 from tests.conformance.broken import BROKEN, BROKEN_DEPLOYMENTS
 from tests.conformance.in_memory import World
 
+pytestmark = pytest.mark.traced
+
 CASES = {case.name: case for case in conformance.CONTRACT}
 
 
@@ -40,6 +42,13 @@ def test_a_controller_that_forgets_what_it_has_given_up_is_caught():
     conformance.run(case, ControlledBench(World()))
     with pytest.raises(conformance.NonconformityError, match="version '2' was given up"):
         conformance.run(case, Forgetful(World()))
+
+
+def test_all_is_tried_without_faults_and_then_with_those_of_each_seed():
+    some = conformance.tries([7], conformance.CONTRACT[:1], conformance.CASES[:1])
+    assert [each.name.partition(", ")[2] for each in some] == ["", "", "faults of seed 7", "faults of seed 7"]
+    for each in some:
+        each.play(World())
 
 
 def test_every_case_has_caught_somebody():

@@ -1,10 +1,13 @@
 """What the witness finds is certain, and it finds all that is certain."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rankcore import ReplicaRank
 from rankcore.testing.conformance import Belief, SelfReport, Witness
+
+pytestmark = pytest.mark.traced
 
 TICKS = 12
 

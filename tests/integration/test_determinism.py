@@ -1,5 +1,6 @@
 """The same scenario and seed give the same run to the byte, whatever the hash seed of the process is."""
 
+import json
 import os
 import subprocess
 import sys
@@ -128,18 +129,28 @@ ANSWERS = (
 )
 
 
-def answers(folder: Path, hash_seed: str) -> tuple[dict[str, bytes], list[bytes]]:
+ASKS = """
+import json, sys
+from typer.testing import CliRunner
+from executors.cli.app import app
+said = []
+for arguments in json.loads(sys.argv[1]):
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    said.append(done.stdout)
+print(json.dumps(said))
+"""
+
+
+def answers(folder: Path, hash_seed: str) -> tuple[dict[str, bytes], list[str]]:
+    """Of one process for all questions: what is looked at is its hash seed."""
     run = folder / hash_seed
     run.mkdir()
     (run / "s.yaml").write_text(SCENARIO)
     (run / "t.yaml").write_text(SCENARIO.replace("target_replicas: 9", "target_replicas: 10"))
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": hash_seed}
-    said = [
-        subprocess.run(
-            [sys.executable, "-m", "executors.cli", *arguments], cwd=run, env=env, check=True, timeout=600, capture_output=True
-        ).stdout
-        for arguments in ANSWERS
-    ]
+    command = [sys.executable, "-c", ASKS, json.dumps(ANSWERS)]
+    said = json.loads(subprocess.run(command, cwd=run, env=env, check=True, timeout=600, capture_output=True).stdout)
     return {str(path.relative_to(run)): path.read_bytes() for path in run.rglob("*") if path.is_file()}, said
 
 

@@ -32,7 +32,6 @@ PRINTED = {
     )
 }
 PATIENCE_S = 120
-pytestmark = pytest.mark.no_cover
 
 
 def give_up(*_):

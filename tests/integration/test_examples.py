@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from executors.checking import Checking
+from executors.cli.app import app
 from executors.simulator.load.sources import read_source
 from executors.simulator.questions.settings import read_settings
 from executors.simulator.residency.run import ResidencyRun
@@ -28,16 +30,10 @@ Figures = dict[str, Any]
 @functools.cache
 def run_of(name: str, *options: str) -> Figures:
     """What `rankcore simulate` says of an example; that it ends well is looked at here."""
-    command = [sys.executable, "-m", "executors.cli", "simulate", str(EXAMPLES / f"{name}.yaml"), "--json", "-"]
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(
-            [*command, "--report", f"{folder}/report.html", *options],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
-    assert (done.returncode, done.stderr) == (0, "")
+        report = ("--json", "-", "--report", f"{folder}/report.html")
+        done = CliRunner().invoke(app, ["simulate", str(EXAMPLES / f"{name}.yaml"), *report, *options])
+    assert (done.exit_code, done.stderr) == (0, "")
     found: Figures = json.loads(done.stdout)
     assert found["failure"] is None
     return found

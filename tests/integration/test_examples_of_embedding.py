@@ -12,7 +12,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "embedding.md").read_text(encoding="utf-8")
-pytestmark = pytest.mark.no_cover
 
 
 def shown(example):

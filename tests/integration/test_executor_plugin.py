@@ -56,7 +56,6 @@ def test_the_sample_is_found_by_its_name_and_starts_replicas_under_its_command(t
 
 
 @pytest.mark.night
-@pytest.mark.no_cover
 def test_the_sample_is_installed_into_a_fresh_environment_and_runs_and_conforms(tmp_path):
     home, place = tmp_path / "env", tmp_path / "place"
     venv.create(home, with_pip=True, symlinks=True)

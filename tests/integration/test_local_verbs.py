@@ -17,17 +17,23 @@ ROLLED = APP.replace('user_config={"name": "v1"},', 'user_config={"name": "v1"},
 
 @pytest.fixture
 def shell(place, monkeypatch):  # noqa: F811
-    """Type a verb, and have its exit status and what it printed; Python in this process asks the same controllers."""
+    """Type a verb, and have its exit status and what it printed. Python in this process asks the same controllers, and so do
+    verbs, of which each process costs what a second of a run does; `shell.typed` is one, where Ray cannot be imported.
+    """
     (place.folder / "models.py").write_text(ROLLED)
     monkeypatch.setenv("TMPDIR", str(place.temporary))
     monkeypatch.delenv("RANKCORE_NAMESPACE", raising=False)
 
-    def type_in(line):
+    def here(line):
+        done = CliRunner().invoke(rankcore, [*line.split(), "--executor", "local"])
+        return (done.exit_code, done.stdout) if done.exit_code == 0 else (done.exit_code, done.stderr)
+
+    def typed(line):
         status, stdout, stderr = place.run(*line.split(), "--executor", "local")
         return (status, stdout) if status == 0 else (status, stderr)
 
-    type_in.place = place
-    return type_in
+    here.place, here.typed = place, typed
+    return here
 
 
 def info():
@@ -51,7 +57,7 @@ def ended(running, how=signal.SIGINT):
 def test_a_drained_node_is_left_each_after_its_successor_has_a_place_and_the_next_controller_knows_it(shell):
     running, _ = shell.place.healthy("app", *TWO)
     assert nodes() == {0: "a", 1: "b"}
-    status, said = shell("drain a --deadline 120s --reason disk")
+    status, said = shell.typed("drain a --deadline 120s --reason disk")
     assert status == 0
     first, replica, how = said.splitlines()
     assert (first.startswith("node a is to be left by "), first.endswith(": disk; 1 replica there")) == (True, True)
@@ -179,7 +185,7 @@ def test_what_a_file_no_longer_holds_is_not_started_from_it(shell):
 
 
 def test_what_cannot_mean_anything_is_one_line_that_says_what_to_do(shell):
-    assert shell("drain local") == (
+    assert shell.typed("drain local") == (
         2,
         "rankcore: error: nothing runs on this machine in namespace 'rankcore': see `rankcore run --help`\n",
     )
@@ -214,27 +220,22 @@ def test_what_cannot_mean_anything_is_one_line_that_says_what_to_do(shell):
 
 def test_what_is_in_force_is_told_changed_and_ended_from_the_shell(shell):
     running, before = shell.place.healthy()
-
-    def here(line):  # in this process: what is asked is elsewhere anyhow
-        done = CliRunner().invoke(rankcore, [*line.split(), "--executor", "local"])
-        return done.exit_code, done.stdout
-
-    status, said = here("update Model num_replicas=1 max_surge=2 --json")
+    status, said = shell("update Model num_replicas=1 max_surge=2 --json")
     assert status == 0, said
     assert json.loads(said)["deployments"][MODEL]["world_size"] == 1
-    (application,) = json.loads(here("config --json")[1])["applications"]
+    (application,) = json.loads(shell("config --json")[1])["applications"]
     (deployment,) = application["deployments"]
     assert (application["name"], application["import_path"].endswith(":app")) == ("default", True)
     assert (deployment["name"], deployment["num_replicas"], deployment["max_surge"]) == ("Model", 1, 2)
     until(lambda: list(nodes()) == [0] and info().status == "HEALTHY")
-    status, said = here(f"stop {MODEL}#1.0 --json")
+    status, said = shell(f"stop {MODEL}#1.0 --json")
     assert (status, list(json.loads(said)["deployments"])) == (0, [MODEL])
     until(lambda: shell.place.replicas().get(0) not in (None, before[0]) and info().status == "HEALTHY")
-    notes = [json.loads(line) for line in here("notes Model --json")[1].splitlines()]
+    notes = [json.loads(line) for line in shell("notes Model --json")[1].splitlines()]
     assert {"ReplicaReady", "StopRequested", "ChangeRequested"} <= {each["cause"] for each in notes}
-    assert f"{MODEL}#1.0  stop chosen" in here("notes")[1]
-    assert here("logs Model")[0] == 0
-    assert here("delete default --json") == (0, json.dumps({"deleted": "default"}, indent=2) + "\n")
+    assert f"{MODEL}#1.0  stop chosen" in shell("notes")[1]
+    assert shell("logs Model")[0] == 0
+    assert shell("delete default --json") == (0, json.dumps({"deleted": "default"}, indent=2) + "\n")
     running.communicate(timeout=PATIENCE_S)
     assert running.returncode == 0
-    assert here("status")[0] == 2
+    assert shell("status")[0] == 2

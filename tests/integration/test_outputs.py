@@ -1,5 +1,6 @@
 """What is written is written whole or not at all: full disks, closed pipes, unwritable places, signals."""
 
+import contextlib
 import json
 import os
 import signal
@@ -8,6 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from executors.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
 SCENARIO = """\
@@ -37,6 +41,13 @@ def python(code: str, folder: Path, *arguments: str) -> subprocess.CompletedProc
     program = f"import sys\n{code}\nfrom executors.cli import main\nmain()\n"
     command = [sys.executable, "-c", program, *arguments]
     return subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=600)
+
+
+def here(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command in this process, where nothing is asked of the process."""
+    with contextlib.chdir(folder):
+        done = CliRunner().invoke(app, arguments)
+    return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
 
 
 @pytest.fixture
@@ -156,14 +167,14 @@ def test_a_file_system_that_is_really_full_leaves_no_file(folder):
 )
 def test_an_unwritable_place_is_refused_before_the_run(folder, place, problem):
     (folder / "loop").symlink_to("loop")
-    done = shell(f'"$@" simulate s.yaml --journal {place}', folder)
+    done = here(folder, "simulate", "s.yaml", "--journal", place)
     assert_refused(done, f"--journal: {place} cannot be written: {problem}")
     assert listing(folder) == ["loop", "s.yaml"]
 
 
 @pytest.mark.parametrize("option", ["--report", "--json"])
 def test_every_output_is_looked_at_before_the_run(folder, option):
-    done = shell(f'"$@" simulate s.yaml --journal j.jsonl {option} no/x', folder)
+    done = here(folder, "simulate", "s.yaml", "--journal", "j.jsonl", option, "no/x")
     assert_refused(done, f"{option}: no/x cannot be written: No such file or directory")
     assert listing(folder) == ["s.yaml"]
 
@@ -171,19 +182,19 @@ def test_every_output_is_looked_at_before_the_run(folder, option):
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_without_permission_is_refused_before_the_run(folder):
     (folder / "closed").mkdir(mode=0o500)
-    assert_refused(shell('"$@" simulate s.yaml --report closed/x.html', folder), "cannot be written: Permission denied")
+    assert_refused(here(folder, "simulate", "s.yaml", "--report", "closed/x.html"), "cannot be written: Permission denied")
 
 
 def test_a_name_as_long_as_the_file_system_allows_is_written(folder):
     name = "é" * 120 + ".html"
-    assert shell(f'"$@" simulate s.yaml --report {name}', folder).returncode == 0
+    assert here(folder, "simulate", "s.yaml", "--report", name).returncode == 0
     assert listing(folder) == ["s.yaml", name]
 
 
 def test_an_output_behind_a_link_goes_where_the_link_leads(folder):
     (folder / "real.json").write_text("old")
     (folder / "link.json").symlink_to("real.json")
-    assert shell('"$@" simulate s.yaml --json link.json', folder).returncode == 0
+    assert here(folder, "simulate", "s.yaml", "--json", "link.json").returncode == 0
     assert (folder / "link.json").is_symlink()
     assert json.loads((folder / "real.json").read_text())["scenario"]
 

@@ -10,7 +10,7 @@ from tests.torchrun_hosts import JobOnHosts, missing
 
 LEASE_S = 4
 SOON = ("--lease", str(LEASE_S), "--last-call", "3")
-pytestmark = [pytest.mark.night, pytest.mark.no_cover, pytest.mark.skipif(bool(missing()), reason=str(missing()))]
+pytestmark = [pytest.mark.night, pytest.mark.skipif(bool(missing()), reason=str(missing()))]
 
 
 @pytest.fixture

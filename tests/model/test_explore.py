@@ -14,6 +14,8 @@ from rankcore.testing.model_routing import SYSTEMS as ROUTING
 from rankcore.testing.model_routing import RouterSystem, RoutingBounds
 from rankcore.testing.paths import BrokenPromiseError, NoSuchMoveError, as_test, replayed, settle
 
+pytestmark = pytest.mark.traced
+
 
 class Walk(Explorable[tuple[int, int], str, int]):
     """A walker on a line from 0 to `size`, who gets tired at most once; home is at 0, and the fair move leads there."""

@@ -37,18 +37,21 @@ from rankcore.testing.paths import BrokenPromiseError, NoSuchMoveError, as_test
 from rankcore.values import ReplicaRank
 from tests.extent import WHOLE, at_most
 
+pytestmark = pytest.mark.traced
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_all_promises_hold_in_every_state_of_the_series():
     """In a process of its own, as a user runs it: less than a minute; in `make test` only so far."""
-    command = (sys.executable, "-m", "executors.cli", "check", "--cluster", "--json", *at_most(1500))
+    command = (sys.executable, "-m", "executors.cli", "check", "--cluster", "--json", *at_most(500))
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)
     assert found["holds"]
     assert [each["name"] for each in found["systems"]] == list(SYSTEMS)
-    assert all((each["complete"] or not WHOLE) and each["states"] > 1000 for each in found["systems"])
+    assert all(each["complete"] or not WHOLE for each in found["systems"])
+    assert all(each["states"] > (1000 if WHOLE else 500) for each in found["systems"])
     page = (ROOT / "docs" / "verification.md").read_text()
     rows = [
         f"| {each['name']} | {each['states']:,} | {each['moves']:,} | {each['depth']} |"
@@ -60,7 +63,7 @@ def test_all_promises_hold_in_every_state_of_the_series():
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_the_beginning_of_each_system_holds(name: str):
-    assert explored(ClusterSystem(SYSTEMS[name]), Allowance(states=400)).broken is None
+    assert explored(ClusterSystem(SYSTEMS[name]), Allowance(states=100)).broken is None
 
 
 def test_whatever_can_happen_happens():

@@ -18,6 +18,8 @@ from rankcore.testing.model_gang.system import at_rest
 from rankcore.testing.paths import BrokenPromiseError, as_test
 from tests.extent import WHOLE
 
+pytestmark = pytest.mark.traced
+
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "verification.md"
 SMALL = GangBounds(low=1, members=2, spares=1, crashes=1, restarts=1)
 

@@ -22,6 +22,8 @@ from rankcore.testing.model.world import LOST, begin
 from rankcore.testing.paths import FAIR_MOVES_MAX, as_test, settle
 from rankcore.values import DeploymentStatus, ReplicaRank
 
+pytestmark = pytest.mark.traced
+
 HEALTHY = root(Bounds(replicas=2, healthy=True))
 
 

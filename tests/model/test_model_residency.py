@@ -66,6 +66,7 @@ def test_whoever_is_first_in_line_is_hot_by_the_time_it_was_promised(bounds):
     assert (search.broken, search.complete) == (None, True)
 
 
+@pytest.mark.traced
 def test_loads_that_are_broken_off_for_others_are_so_by_the_rules_in_every_state(monkeypatch):
     """T16, in 259 states; where any load may be broken off, one is found that is so twice in a row."""
     usual = SYSTEMS["residency-two"]
@@ -79,6 +80,7 @@ def test_loads_that_are_broken_off_for_others_are_so_by_the_rules_in_every_state
     assert {each.rule for each in search.broken.violations} == {"T16"}
 
 
+@pytest.mark.traced
 def test_a_successor_whose_place_is_given_to_the_first_in_line_is_found(monkeypatch):
     monkeypatch.setattr(placing, "_back", lambda *_: None)
     search = explored(ResidencySystem(in_turns(3, 4, asks=2, replacements=1)))
@@ -86,6 +88,7 @@ def test_a_successor_whose_place_is_given_to_the_first_in_line_is_found(monkeypa
     assert {each.rule for each in search.broken.violations} == {"T12"}
 
 
+@pytest.mark.traced
 def test_promises_that_are_late_or_put_off_are_found_where_all_keep_to_the_estimates(monkeypatch):
     monkeypatch.setattr(turns, "_loading_bytes", lambda *_: 0)
     monkeypatch.setattr(turns, "_copy_s", lambda *_: -1.0)
@@ -193,6 +196,7 @@ def test_a_world_that_is_unwell_at_rest_is_found_by_a_shortest_path(monkeypatch)
     assert "settles=True" in as_test(search.system, search.broken)
 
 
+@pytest.mark.traced
 def test_a_replica_that_stays_on_the_way_or_waits_without_need_is_found():
     world, _ = after(TWO, ("is wished", 0), ("is done", 0))
     (resident,) = world.state.replicas.values()
@@ -217,6 +221,7 @@ def with_fields(state, **fields):
     return changed
 
 
+@pytest.mark.traced
 def test_memory_that_is_taken_twice_is_found():
     def load(replica_id, node_id, source=Level.COLD):
         return LoadToGpu(replica_id=replica_id, model="m", node_id=node_id, gpus=(0,), gpu_bytes=(5,), source=source, move=1)

@@ -20,6 +20,8 @@ from rankcore.testing.model_routing.system import at_rest
 from rankcore.testing.paths import BrokenPromiseError, as_test
 from tests.extent import WHOLE, at_most
 
+pytestmark = pytest.mark.traced
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

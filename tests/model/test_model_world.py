@@ -12,6 +12,8 @@ from rankcore.testing.model.canonical import canonical
 from rankcore.testing.model.systems import DEEP, SMALL
 from rankcore.testing.paths import FAIR_MOVES_MAX, NoSuchMoveError, settle, tried
 
+pytestmark = pytest.mark.traced
+
 
 def ways(bounds: Bounds, path: list[str]) -> list[str]:
     world = replay(bounds, path)

@@ -38,6 +38,8 @@ from rankcore.testing.model.systems import SMALL
 from rankcore.testing.paths import BrokenPromiseError, NoSuchMoveError, as_test
 from rankcore.values import Leaving
 
+pytestmark = pytest.mark.traced
+
 
 def a_rank_is_released_before_its_replica_has_stopped(monkeypatch):
     honest = replicas.outside_slot

@@ -5,15 +5,12 @@ Limits are generous: what is looked for is a broken promise, not a slow world.
 
 from array import array
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from executors.simulator.load.arrivals import Arrivals
 from executors.simulator.run import Run
 from executors.simulator.scenario.structuring import structure_scenario
-
-pytestmark = pytest.mark.no_cover
 
 DURATION_S = 2000.0
 times = st.integers(0, 400)

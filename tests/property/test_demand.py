@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +21,8 @@ from rankcore.routing.demand import (
     hear,
     look,
 )
+
+pytestmark = pytest.mark.traced
 
 changes = st.lists(
     st.tuples(st.integers(1, 160), st.sampled_from(("chat", "code")), st.integers(0, 3)),

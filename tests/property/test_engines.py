@@ -11,8 +11,6 @@ from executors.simulator.engines.spec import Curve, Engine, StepTime
 from executors.simulator.fields import FieldProblem
 from tests.property.engine_oracle import serve_by_token
 
-pytestmark = pytest.mark.no_cover
-
 
 def some_engine(draw: Random) -> Engine:
     block_size = draw.choice([1, 4, 16])

@@ -15,8 +15,6 @@ from executors.simulator.run import Run
 from executors.simulator.scenario.structuring import structure_scenario
 from tests.property.engine_oracle import serve_by_token
 
-pytestmark = pytest.mark.no_cover
-
 BEGIN_S = 20.0
 TIMEOUT_S = 0.4
 

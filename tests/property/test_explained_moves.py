@@ -5,7 +5,6 @@ from random import Random
 from typing import TypeAlias
 
 import attrs
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,8 +27,6 @@ from rankcore.events import (
 from rankcore.notes import Note, NoteKind
 from rankcore.state import Replica
 from rankcore.values import ReplicaId, ReplicaRank, ReplicaState, age_key
-
-pytestmark = pytest.mark.no_cover
 
 NODES = 6
 LEVELS = ("rank", "node_rank", "local_rank")

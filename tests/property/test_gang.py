@@ -1,11 +1,14 @@
 """Whatever comes in whatever order: no rank is held twice, rounds are dense, and who lives and fits keeps its rank."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankcore.gang import Admit, Believed, ClockAdvanced, CloseRequested, Event, Gang, Joined, LeaseLapsed, Left, Restart, step
 from rankcore.gang.invariants import check, check_step
 from tests.extent import examples
+
+pytestmark = pytest.mark.traced
 
 MEMBERS = [f"m{index}" for index in range(6)]
 EVENTS = st.one_of(

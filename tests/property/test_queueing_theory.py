@@ -13,8 +13,6 @@ from executors.simulator.run import Run
 from executors.simulator.scenario import parse_scenario
 from executors.simulator.scenario.loading import load_arrivals
 
-pytestmark = pytest.mark.no_cover
-
 SEEDS = range(12)
 T_99_8 = 4.025
 """Student's t with 11 degrees of freedom: 998 of 1,000 correct queues pass, and with fixed seeds always the same ones."""

@@ -19,6 +19,8 @@ from rankcore.rankset import RankSet
 from rankcore.values import ReplicaRank
 from tests.property.naive_ranks import NaiveRanks
 
+pytestmark = pytest.mark.traced
+
 NODES = st.sampled_from([f"node-{index}" for index in range(5)])
 RANKS = st.tuples(st.integers(0, 12), st.integers(0, 6), st.integers(0, 6))
 

@@ -2,11 +2,14 @@
 
 from collections import Counter
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rankcore.compaction import Level, forced_moves
 from rankcore.rankset import RankCounts, RankSet
+
+pytestmark = pytest.mark.traced
 
 EDGES = (0, 1, 1022, 1023, 1024, 1025, 2046, 2047, 2048, 2049, 3071, 3072)
 NUMBERS = st.sampled_from(EDGES) | st.integers(0, 12) | st.integers(0, 3100)

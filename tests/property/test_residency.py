@@ -1,5 +1,6 @@
 """No order of requests, answers, losses and late news breaks a promise of residency (T1 to T10)."""
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -34,6 +35,8 @@ from rankcore.residency.events import (
 )
 from rankcore.residency.invariants import check, check_step
 from rankcore.testing.model_residency.driving import DrivenPlanner, driven
+
+pytestmark = pytest.mark.traced
 
 NODES = ("n1", "n2", "n3")
 SPECS = {

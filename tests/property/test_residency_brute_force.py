@@ -6,6 +6,7 @@ Who leaves becomes WARM where CPU memory could hold it, and of WARM replicas tho
 
 from itertools import chain, combinations
 
+import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
@@ -31,6 +32,8 @@ from tests.property.naive_residency import (
     naive_warm,
     uneven,
 )
+
+pytestmark = pytest.mark.traced
 
 sizes = st.integers(1, 12) | st.integers(10, 45)
 nodes = st.lists(st.lists(st.sampled_from([40, 30, 41, 64, 0]), min_size=1, max_size=3), min_size=1, max_size=3)

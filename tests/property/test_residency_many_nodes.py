@@ -3,12 +3,15 @@
 from random import Random
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankcore.residency import ModelSpec, Wanted, displacement, open_residency, plan_residency, residency_step
 from rankcore.residency.events import DeployRequested, NodeJoined, ReplicaUsed
 from tests.property.naive_residency import NOW, POLICY, feed, naive_displacement
+
+pytestmark = pytest.mark.traced
 
 GPU_BYTES = 40
 SEEDS = st.integers(0, 2**32)

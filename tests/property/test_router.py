@@ -1,6 +1,7 @@
 """The router under any order of events: against a naive one, its promises (D1), and itself as a value."""
 
 import attrs
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -28,6 +29,8 @@ from rankcore.routing.events import (
 )
 from rankcore.routing.invariants import check, check_indexes, check_step
 from tests.property.naive_router import NaiveRouter, Said
+
+pytestmark = pytest.mark.traced
 
 NAMES = ("llm#1.0", "llm#1.1", "llm#1.2", "llm#1.10")
 names = st.sampled_from(NAMES)

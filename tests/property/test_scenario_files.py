@@ -23,8 +23,6 @@ from rankcore import DeploymentSpec
 from rankcore.errors import InvalidSpecError
 from tests.property.scenario_data import JSON, NAMES, scenarios
 
-pytestmark = pytest.mark.no_cover
-
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TEXTS = {path.name: path.read_bytes() for path in sorted(EXAMPLES.glob("*.yaml"))}
 VALIDATOR = jsonschema.Draft202012Validator(scenario_schema())

@@ -13,8 +13,6 @@ from executors.simulator.scenario.loading import load_arrivals
 from executors.simulator.scenario.models import upgraded
 from executors.simulator.scenario.structuring import structure_scenario
 
-pytestmark = pytest.mark.no_cover
-
 GB = 10**9
 END_S = 400
 NAMES = ("a", "b", "c")

@@ -3,7 +3,6 @@
 from typing import Any
 
 import attrs
-import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -14,8 +13,6 @@ from executors.simulator.scenario.hardware import NetworkModel
 from executors.simulator.scenario.loading import load_arrivals
 from executors.simulator.scenario.structuring import structure_scenario
 from tests.extent import examples
-
-pytestmark = pytest.mark.no_cover
 
 CALM_FROM = 400.0
 """No fault begins later; no repair takes longer than `REPAIR_S`, no lease, health check or back-off longer than a minute."""

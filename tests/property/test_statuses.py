@@ -2,6 +2,7 @@
 
 from itertools import count, pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +19,8 @@ from rankcore.routing.statuses import (
     numbered,
     show,
 )
+
+pytestmark = pytest.mark.traced
 
 contents = st.sampled_from(("QUEUED", "LOADING 5 %", "LOADING 50 %", "READY"))
 

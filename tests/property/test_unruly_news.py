@@ -5,6 +5,7 @@ gone and that never were. Ranks that are reported may be nonsense, so only the t
 """
 
 import attrs
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -13,6 +14,8 @@ from rankcore import events as news
 from rankcore.invariants import check
 from rankcore.testing.schedules import changed, placement_from, spec_from, static_spec_from
 from rankcore.values import age_key
+
+pytestmark = pytest.mark.traced
 
 NODES = st.sampled_from("abc")
 GROUP = st.sampled_from((None, "g", "h"))

@@ -9,6 +9,8 @@ import pytest
 
 from tests.scenarios.test_scenarios import Runner
 
+pytestmark = pytest.mark.traced
+
 ROOT = Path(__file__).parents[2]
 MAKE = ROOT / "docs" / "make_incidents.py"
 FILES = sorted((Path(__file__).parent / "incidents").glob("*.txt"))

@@ -19,6 +19,8 @@ from rankcore.values import age_key
 from tests.scenarios.expectations import Watch
 from tests.scripted import Deployment
 
+pytestmark = pytest.mark.traced
+
 FOLDER = Path(__file__).parent
 UPDATE = "UPDATE_SCENARIOS"
 TEXT_FIELDS = {

@@ -15,7 +15,6 @@ from executors.ray_gpu.extras import extras_of
 from executors.ray_gpu.packing import pack
 from executors.simulator.scenario.errors import ScenarioError
 
-pytestmark = pytest.mark.no_cover
 PERCENT = st.one_of(st.sampled_from([0.0, 0.1, 12.5, 50.0, 99.5, 100.0]), st.floats(0, 100, allow_nan=False))
 SCALING = {"min_replicas": 2, "initial_replicas": 6, "max_replicas": 10}
 

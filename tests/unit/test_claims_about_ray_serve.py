@@ -11,8 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-pytestmark = pytest.mark.no_cover
-
 ROOT = Path(__file__).resolve().parents[2]
 OURS = "no statement of what Ray Serve does"
 FIGURES = "figures, by the benchmark that the page names"

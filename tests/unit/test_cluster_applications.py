@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from rankcore import DeploymentSpec
 from rankcore.autoscaling import AutoscalingSpec
@@ -15,6 +16,14 @@ from rankcore.errors import InvalidEventError, InvalidSpecError, UnknownDeployme
 from rankcore.events import ReplicaDied, ReplicasLeave, StopRequested
 from rankcore.routing.spec import RoutingSpec
 from tests.clusters import Cluster, application, entry
+
+
+def test_what_ranks_say_of_themselves_does_not_hide_what_went_wrong() -> None:
+    cluster = Cluster()
+    cluster.apply(application(entry("a/model")))
+    troubled = replace(cluster.state.deployments["a/model"], trouble="its record cannot be stored")
+    assert troubled.message() == "its record cannot be stored"
+    assert troubled.message("a roll-out waits") == "a roll-out waits; its record cannot be stored"
 
 
 def test_one_class_in_two_applications_is_two_deployments() -> None:

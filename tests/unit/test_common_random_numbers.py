@@ -3,14 +3,10 @@
 import math
 import statistics
 
-import pytest
-
 from executors.simulator.run import Run, RunResult
 from executors.simulator.scenario import parse_scenario
 from executors.simulator.scenario.loading import load_arrivals
 from rankcore.events import ReplicaReconfigured
-
-pytestmark = pytest.mark.no_cover
 
 BASE = """
 seed: 3

@@ -19,8 +19,6 @@ from executors.ray_gpu.names import replica_of, worker_of
 from executors.ray_gpu.packing import pack
 from executors.run.wanted import spec_of
 
-pytestmark = pytest.mark.no_cover
-
 
 @ray.remote(num_cpus=0)
 class Tree:

@@ -24,8 +24,6 @@ from executors.simulator.scenario.loading import load_arrivals
 from executors.simulator.scenario.moments import Moment
 from executors.simulator.streams import Streams
 
-pytestmark = pytest.mark.no_cover
-
 STORMY = """
 seed: 5
 duration_s: 400

@@ -34,8 +34,6 @@ from executors.simulator.scenario.structuring import structure_scenario
 from executors.simulator.streams import Streams
 from tests.model_runs import EVERYTHING
 
-pytestmark = pytest.mark.no_cover
-
 
 def prepared(journal: JournalWriter | None = None, **keys) -> ResidencyRun:
     scenario = structure_scenario(upgraded({**EVERYTHING, **keys}))

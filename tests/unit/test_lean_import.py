@@ -47,6 +47,11 @@ def test_a_warm_worker_has_what_a_replica_on_ray_needs_and_nothing_more():
     assert warmed == sorted(loaded("import executors.ray_gpu.replica", "rankcore", "executors") + own)
 
 
+def test_a_replica_that_is_a_process_of_this_machine_brings_nothing_of_who_begins_one():
+    found = loaded("import executors.local.replica", "executors")
+    assert [name for name in found if name.startswith(("executors.local.executor", "executors.line_executor"))] == []
+
+
 ONLY_WHERE_WANTED = (
     "executors.ray_gpu.building",
     "executors.ray_gpu.connection",

@@ -155,6 +155,7 @@ def test_what_has_changed_alone_is_put_into_the_store_of_a_cluster(monkeypatch):
     assert put == [b"ns/cordon/b"]
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("release", ["0.1.0", "9.9"])
 def test_what_an_older_release_stored_is_found_by_the_next_one(place, monkeypatch, release):
     """Texts of before requests had a format name the release; those of now have a format, which a release does not change."""

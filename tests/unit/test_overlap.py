@@ -64,6 +64,18 @@ def test_a_prepared_successor_takes_requests_and_then_its_predecessor_goes() -> 
     assert (published.added, published.removed) == ((successor,), ("llm#1.0",))
 
 
+def test_its_rank_does_not_make_it_available_before_it_has_been_ready_for_min_ready_s() -> None:
+    d = overlapping(min_ready_s=10.0)
+    successor = updated(d)
+    d.prepared(successor)
+    d.wait(4.0)
+    d.die("llm#1.0")
+    d.ready(successor)
+    assert (d.state.rank_of(successor).rank, available(d)) == (0, 1)
+    d.wait(6.0)
+    assert available(d) == 2
+
+
 def test_it_stays_on_the_routes_while_it_is_told_its_rank() -> None:
     d = overlapping()
     successor = updated(d)

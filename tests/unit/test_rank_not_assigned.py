@@ -10,6 +10,8 @@ from executors.ray_gpu.messages import NO_RANKS
 from rankcore.errors import RankNotAssignedError
 from rankcore.values import ReplicaRank
 
+pytestmark = pytest.mark.traced
+
 
 def test_who_asks_for_a_rank_before_there_is_one_is_told_about_the_hand_over() -> None:
     context = ReplicaContext("app", "llm", "app/llm#1.0", NO_RANKS, 4, "n0", "ns")

@@ -18,7 +18,6 @@ from executors.ray_gpu.errors import (
     NotInReplicaError,
 )
 
-pytestmark = pytest.mark.no_cover
 ANSWER_S = 20.0
 
 

@@ -6,8 +6,6 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[r
 
 from executors.ray_gpu import own_groups
 
-pytestmark = pytest.mark.no_cover
-
 
 @pytest.fixture
 def there(monkeypatch):

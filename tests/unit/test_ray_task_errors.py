@@ -14,8 +14,6 @@ from executors.ray_gpu.errors import DeadlineError
 from executors.ray_gpu.requests.packing import pack_error, unpack
 from executors.ray_gpu.requests.task_errors import as_task_error
 
-pytestmark = pytest.mark.no_cover
-
 
 class TooLarge(Exception):
     def __init__(self, size, limit=10):

@@ -6,7 +6,7 @@ import attrs
 import pytest
 from msgspec.structs import replace
 
-from rankcore import DeploymentStatus, ReplicaRank
+from rankcore import DeploymentSpec, DeploymentStatus, ReplicaRank
 from rankcore.commands import AnnounceWorldSize
 from rankcore.invariants import Violation
 from rankcore.rules import conclude, fill
@@ -46,6 +46,13 @@ def test_every_move_can_be_made_anywhere_and_every_one_is_followed_by_healing() 
         for name in MOVES:
             for argument in (0, 1, 8, 31, 64, 255):
                 run(Schedule(number=10, static=static, moves=((name, argument), *BUSY, (name, argument))))
+
+
+def test_nobody_is_replaced_where_nobody_is() -> None:
+    world = World(DeploymentSpec(name="llm", target_replicas=0))
+    world.stop_by_name(0)
+    world.replace_by_name(0, None)
+    assert world.seen.isdisjoint({"stop by name", "replacement"})
 
 
 def test_what_has_happened_is_one_of_the_happenings() -> None:

@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.no_cover
 pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install 'ray[serve]'")
 
-from executors.ray_gpu.errors import CallCancelledError, InvalidCallError  # noqa: E402
-from executors.ray_gpu.requests.call import Answer, Call  # noqa: E402
-from executors.ray_gpu.requests.frames import PARTS  # noqa: E402
-from executors.ray_gpu.requests.handle import CallOptions, DeploymentHandle  # noqa: E402
-from executors.ray_gpu.requests.packing import pack_error, pack_value  # noqa: E402
-from executors.ray_gpu.requests.response import DeploymentBroadcastResponse, DeploymentResponse  # noqa: E402
+from executors.ray_gpu.errors import CallCancelledError, InvalidCallError
+from executors.ray_gpu.requests.call import Answer, Call
+from executors.ray_gpu.requests.frames import PARTS
+from executors.ray_gpu.requests.handle import CallOptions, DeploymentHandle
+from executors.ray_gpu.requests.packing import pack_error, pack_value
+from executors.ray_gpu.requests.response import DeploymentBroadcastResponse, DeploymentResponse
 
 ROOT = Path(__file__).resolve().parents[2]
 

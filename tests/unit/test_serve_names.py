@@ -29,7 +29,6 @@ from executors.ray_gpu.world import NodeInfo
 from rankcore import DeploymentStatus, ReplicaState
 from rankcore.autoscaling import AutoscalingSpec
 
-pytestmark = pytest.mark.no_cover
 SERVICE = "ray.serve.generated.serve_pb2_grpc.add_UserDefinedServiceServicer_to_server"
 
 

@@ -37,6 +37,8 @@ from rankcore.upgrade import UPGRADES, upgraded
 from rankcore.values import DeploymentStatus, ReplicaRank
 from tests.stored_schema import GOLDEN, LEGAL, REGENERATE, STORED, schema, verdict
 
+pytestmark = pytest.mark.traced
+
 KINDS = {cls.__name__: cls for cls in STORED}
 NEXT, UPGRADE = f"({FORMAT[0] + 1}, 0)", f"upgrade_{FORMAT[0]}_to_{FORMAT[0] + 1}"
 PAIRS = sorted(GOLDEN.glob("*_to_*/*.json"))

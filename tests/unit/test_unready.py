@@ -216,6 +216,19 @@ def update_with_one_unready(**spec: object) -> Deployment:
     return d
 
 
+def test_one_that_is_ready_again_before_it_has_its_config_serves_and_is_available_with_that_only() -> None:
+    d = running(3, max_unavailable=1, user_config={"v": 1})
+    d.change(user_config={"v": 2})
+    (owes,) = [each.replica_id for each in d.sent(ReconfigureReplica)]
+    d.unready(owes)
+    d.ready(owes, at=d.now + 1.0)
+    assert (owes in d.routes, available(d)) == (True, 2)
+    d.acknowledge(owes)
+    assert available(d) == 3 - (len(d.sent(ReconfigureReplica)) - 1)
+    d.settle()
+    assert d.status is HEALTHY
+
+
 def test_a_deployment_is_not_healthy_and_becomes_no_base_while_one_is_unready() -> None:
     d = update_with_one_unready()
     assert d.status is UPDATING

@@ -20,8 +20,6 @@ from executors.ray_gpu.worker.weights import HeldWeights
 from executors.torch_weights import Level, LocalAgreement
 from tests.weights_worlds import node
 
-pytestmark = pytest.mark.no_cover
-
 ROOM = 2**24
 SMALL = {"vocab_size": 99, "num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 32}
 FEW_WORDS = {**SMALL, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}

@@ -87,6 +87,9 @@ def test_a_world_size_that_comes_before_the_tenure_is_kept_for_it():
     worker.receive(start(0), 0.0)
     worker.receive(change(InitializeReplica, 0, 0, 5), 0.0)
     assert worker.world_size == 9
+    for revision in (12, 11):
+        worker.receive(AnnounceWorldSize(revision, (1 << 32) + revision, 1), 1.0)
+    assert worker.world_size == 12
 
 
 def test_a_worker_refuses_the_controller_before_and_says_what_it_does_not_know():
