@@ -13,10 +13,11 @@ class NewsOfRoom:
 
     Attributes:
         no_room: What was found last; None: nobody has looked yet.
+        was_said: Whether it was ever said that there is none.
     """
 
     no_room: bool | None = None
-    _was_said: bool = False
+    was_said: bool = False
     _times: int = 0
 
     def is_to_be_said(self, no_room: bool) -> bool:
@@ -24,5 +25,5 @@ class NewsOfRoom:
         if no_room is not self.no_room:
             self.no_room, self._times = no_room, 0
         self._times += 1
-        self._was_said = self._was_said or no_room
-        return self._was_said and self._times & (self._times - 1) == 0
+        self.was_said = self.was_said or no_room
+        return self.was_said and self._times & (self._times - 1) == 0

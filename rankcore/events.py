@@ -275,11 +275,15 @@ class ReplicaPending:
         replica_id: Which one waits.
         reason: For what, to people.
         no_room: No node has room for it; else it has a place, or will have one, and the place is being made ready.
+        accepted: The executor has the start, and is not asked for it again: what comes of it (`ReplicaPlaced`, or its end)
+            and any later news of its room is then never lost. Where this itself is lost the start is repeated, and it is said
+            again.
     """
 
     replica_id: ReplicaId = attrs.field(validator=_identifier)
     reason: str = attrs.field(default="", validator=_text)
     no_room: bool = attrs.field(default=True, validator=_flag)
+    accepted: bool = attrs.field(default=False, validator=_flag)
     at: float = attrs.field(validator=_seconds)
 
 

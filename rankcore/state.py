@@ -84,7 +84,7 @@ class Replica(Struct, frozen=True, gc=False):
         revision: Of the last message to it in this epoch; 0: none.
         pending: The command that it has not acknowledged, repeated as it is; None: nothing is outstanding.
         sent_at: When `pending` was last given.
-        repeat_timer: Number of its entry in `unacknowledged`, while `pending` is not None.
+        repeat_timer: Number of its entry in `unacknowledged`, while `pending` is not None and is to be repeated.
         start_timer: Number of its entry in `starting`, while it has one.
         since: When it was requested, began to start or to be prepared, was prepared, was told another user_config, or was told
             to stop.
@@ -145,6 +145,11 @@ class Replica(Struct, frozen=True, gc=False):
     def build(self) -> tuple[str, str | None]:
         """Version and configuration that it runs."""
         return self.version, self.config_id
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether it is told something again until it acknowledges it; not so a start that the executor has accepted."""
+        return self.pending is not None and self.repeat_timer != NO_TIMER
 
     @property
     def no_room_since(self) -> float | None:
@@ -344,7 +349,8 @@ class TableFields(Struct, gc=False):
         nodes_by_room: Indices of nodes, by how many more replicas fit.
         touched: Nodes whose local ranks may have gaps that can be closed, with the index of each.
         compaction_waits_for: Replicas that compaction would move, and that owe an acknowledgement first.
-        unacknowledged: Commands to be repeated, `repeat_period_s` after they were given: each replica's `pending`, once.
+        unacknowledged: Commands to be repeated, `repeat_period_s` after they were given: each replica's `pending`, once, but
+            for starts that are accepted.
         starting: Replicas to be given up, `start_timeout_s` after they began to start, or were told another user_config.
         patience: Successors without a place, which an update goes on without once `surge_patience_s` are over.
         configuring: Replicas that serve, and owe the acknowledgement of another user_config.

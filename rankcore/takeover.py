@@ -9,7 +9,8 @@ def outstanding(state: DeploymentState) -> tuple[Command, ...]:
     """Everything that a state waits for: what to hand to an executor that goes on from a snapshot or a fork of it.
 
     Each command is one that was given before, or says no more than those did: an executor that has carried some of them
-    out already is told again, which section 2.4 lets it take.
+    out already is told again, which section 2.4 lets it take. A start that the one before has accepted (`ReplicaPending`) is
+    among them, and is not repeated: its outcome must not be lost from then on.
 
     Args:
         state: Of a deployment, at any moment.

@@ -195,9 +195,16 @@ class Deployment:
         return self.send(ReplicaUnready(replica_id=replica_id, reason=reason, at=self._at(at)))
 
     def pending(
-        self, replica_id: str, reason: str = "all places are taken", *, no_room: bool = True, at: float | None = None
+        self,
+        replica_id: str,
+        reason: str = "all places are taken",
+        *,
+        no_room: bool = True,
+        accepted: bool = False,
+        at: float | None = None,
     ) -> Step:
-        return self.send(ReplicaPending(replica_id=replica_id, reason=reason, no_room=no_room, at=self._at(at)))
+        at = self._at(at)
+        return self.send(ReplicaPending(replica_id=replica_id, reason=reason, no_room=no_room, accepted=accepted, at=at))
 
     def find_no_room(self) -> None:
         """All that are requested hear that there is none."""

@@ -81,7 +81,7 @@ class DeploymentWorld:
         self.standings = watch.standings
         self.listener: Listener | None = None
         self.health = HealthChecks(deployment.spec, around.loop, self._arrive)
-        self.lives = Lives(deployment, around, requests, watch, self.health, self._tell_of, self._came_up)
+        self.lives = Lives(deployment, around, requests, watch, self.health, self._tell_of, self._found_room, self._came_up)
         self.processes = self.lives.processes
         self.nodes = NodeNews(name, around.loop, network, self._room, self.lives.on_node, self._arrive)
         self.bundles = BundleNews(name, around.loop, network, around.groups, self._arrive)
@@ -164,6 +164,11 @@ class DeploymentWorld:
         self.beliefs.tolerate_present_duplicates()
         for command in outstanding(state):
             self.execute(command)
+        for replica in state.replicas.values():
+            if replica.pending is not None and not replica.is_repeated:
+                self.processes[
+                    replica.replica_id
+                ].room.was_said = True  # nobody asks again: its place is told until it is heard
 
     @property
     def is_quiet(self) -> bool:
@@ -223,8 +228,9 @@ class DeploymentWorld:
         no_room = process.node is None
         if process.room.is_to_be_said(no_room):
             reason = NO_ROOM if no_room else STARTS
-            news = ReplicaPending(replica_id=process.replica_id, reason=reason, no_room=no_room, at=self._loop.now)
-            self._tell(self._link, news)
+            now, kept = self._loop.now, not no_room
+            news = ReplicaPending(replica_id=process.replica_id, reason=reason, no_room=no_room, accepted=True, at=now)
+            self._tell(self._link, news, kept=kept)
 
     def _forward(self, command: ReplicaChange | QueryReplica | StopReplica | KillReplica) -> None:
         if isinstance(command, ReconfigureReplica):
@@ -266,6 +272,11 @@ class DeploymentWorld:
 
     # -- news
 
+    def _found_room(self, process: SimulatedProcess) -> None:
+        """One of which it was said that it has none is not asked for again, so that this has to be said."""
+        if process.room.was_said:
+            self._tell_of_room(process)
+
     def _came_up(self, process: SimulatedProcess) -> None:
         self._tell_placed(process)
         if self._announced is not None:
@@ -274,7 +285,7 @@ class DeploymentWorld:
     def _tell_placed(self, process: SimulatedProcess) -> None:
         assert process.node is not None, "a process that is up has a node"
         news = ReplicaPlaced(replica_id=process.replica_id, node_id=process.node.node_id, at=self._loop.now)
-        self._tell(process.link, news)
+        self._tell(process.link, news, kept=process.room.was_said)
 
     def _tell_of(self, process: SimulatedProcess, event: Event, *, kept: bool = False) -> None:
         self._tell(process.link, event, kept=kept)

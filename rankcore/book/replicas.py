@@ -10,7 +10,7 @@ from rankcore.commands import Command
 from rankcore.draft import Draft
 from rankcore.lifecycle import REPLICA_MOVES, Loss
 from rankcore.state import Replica, Slot, Unready, without
-from rankcore.timers import Sent
+from rankcore.timers import NO_TIMER, Sent
 from rankcore.values import PREPARED, RELEASE, REQUESTED, ReplicaId
 
 
@@ -239,6 +239,12 @@ def ask(draft: Draft, replica: Replica, command: Command) -> Replica:
     draft.unacknowledged = draft.unacknowledged.discard(replica.repeat_timer)
     number = give(draft, replica.replica_id, command)
     return write(draft, replace(replica, pending=command, sent_at=draft.clock, repeat_timer=number))
+
+
+def accepted(draft: Draft, replica: Replica) -> Replica:
+    """The executor has the start of a replica, and will say what comes of it. Returns its record, which is new."""
+    draft.unacknowledged = draft.unacknowledged.discard(replica.repeat_timer)
+    return write(draft, replace(replica, repeat_timer=NO_TIMER))
 
 
 def give(draft: Draft, replica_id: ReplicaId, command: Command) -> int:

@@ -181,7 +181,11 @@ def _check_timers(state: DeploymentState, replicas: list[Replica]) -> Iterable[V
     raw = [r for r in up if timed and r.since + state.spec.min_ready_s > state.clock]
     unripe = [r for r in replicas if timed and is_maturing(state, r)]
     for name, queue, expected in (
-        ("unacknowledged", tables.unacknowledged, {r.repeat_timer: (r.replica_id, r.sent_at) for r in replicas if r.pending}),
+        (
+            "unacknowledged",
+            tables.unacknowledged,
+            {r.repeat_timer: (r.replica_id, r.sent_at) for r in replicas if r.is_repeated},
+        ),
         ("starting", tables.starting, {r.start_timer: (r.replica_id, r.since) for r in begun}),
         ("maturing", tables.maturing, {r.ready_timer: (r.replica_id, r.ready_at) for r in unripe}),
         ("ripening", tables.ripening, {r.ready_timer: (r.replica_id, r.since) for r in raw}),

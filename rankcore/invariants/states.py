@@ -88,6 +88,8 @@ def _repeated(replicas: list[Replica]) -> Iterable[Violation]:
     for replica in replicas:
         if replica.state not in AT_REST and replica.pending is None:
             yield Violation("2.4", f"{replica.replica_id} is {replica.state} with nothing to be repeated")
+        elif replica.pending is not None and not replica.is_repeated and replica.waiting is None:
+            yield Violation("2.4", f"{replica.replica_id} is {replica.state}, and what it was told is not repeated")
 
 
 def _unique(state: DeploymentState, replicas: list[Replica]) -> Iterable[Violation]:

@@ -25,7 +25,7 @@ def due_at(state: DeploymentState, parked: Collection[ReplicaId] = ()) -> float 
     rolls = not state.tables.recovery.unreported and state.status not in UNDECIDED
     rolled = set(state.tables.rollout.running) if rolls else set()
     for replica in state.replicas.values():
-        if replica.pending is not None and replica.replica_id not in parked:
+        if replica.is_repeated and replica.replica_id not in parked:
             times.append(replica.sent_at + spec.repeat_period_s)
         if replica.state in (ReplicaState.STARTING, ReplicaState.PREPARING) or (
             is_serving(replica) and replica.ready_at is None

@@ -166,6 +166,8 @@ def on_pending(draft: Draft, event: ReplicaPending, replica: Replica) -> None:
     before = replica.no_room_since
     since = (draft.clock if before is None else before) if event.no_room else None
     replica = replicas.write(draft, replace(replica, waiting=Waiting(since, event.at, event.reason)))
+    if event.accepted:
+        replica = replicas.accepted(draft, replica)
     because = "there is no room for it" if event.no_room else "there is room for it"
     if event.reason:
         because = f"{because}: {event.reason}"

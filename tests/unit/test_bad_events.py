@@ -200,6 +200,7 @@ BAD_FIELDS: dict[str, list[object]] = {
     "draining": [None, 1, "false"],
     "prepared": [None, 1, "false"],
     "no_room": [None, 1, "false"],
+    "accepted": [None, 1, "false"],
     "ready_for_s": [each for each in BAD_TIMES if each is not None],
     "config_id": ["", "a\n", 5],
     "reason": [None, 5, b"x"],

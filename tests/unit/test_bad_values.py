@@ -38,7 +38,7 @@ USUAL = {
     "replica_id": "llm#1.0", "at": 1.0, "node_id": "a", "rank": ReplicaRank(0, 0, 0), "version": "1", "ready": True,
     "revision": 1, "reason": "x", "spec": SPEC, "capacity": 2, "bundles": (1,), "replica_ids": ("llm#1.0",), "epoch": 1,
     "draining": False, "prepared": False, "no_room": True, "unready": None, "final": False, "deadline_at": 9.0, "ranks": (0,),
-    "ready_for_s": 2.5, "config_id": None, "group_id": None, "restart_token": "", "stop_first": (),
+    "ready_for_s": 2.5, "config_id": None, "group_id": None, "restart_token": "", "stop_first": (), "accepted": False,
 }  # fmt: skip
 
 

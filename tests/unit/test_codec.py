@@ -125,6 +125,7 @@ BY_FIELD: dict[str, st.SearchStrategy[Any]] = {
     "draining": st.booleans(),
     "prepared": st.booleans(),
     "no_room": st.booleans(),
+    "accepted": st.booleans(),
     "ready_for_s": st.none() | spans,
     "timeout_s": spans,
     "at": moments,

@@ -78,6 +78,7 @@ class Lives:
         watch: Watch,
         health: HealthChecks,
         tell: Tell,
+        found_room: Callable[[SimulatedProcess], None],
         came_up: Callable[[SimulatedProcess], None],
     ) -> None:
         self.processes: dict[ReplicaId, SimulatedProcess] = {}
@@ -96,6 +97,7 @@ class Lives:
         self._watch = watch
         self._health = health
         self._tell = tell
+        self._found_room = found_room
         self._came_up = came_up
 
     # -- beginning
@@ -166,6 +168,7 @@ class Lives:
         self._watch.stands(self._loop.now, process)
         self._watch.holds(self._loop.now, process)
         self.on_node[node.node_id] += 1
+        self._found_room(process)
         self._loop.after(self._start_takes("start_s", process, node), self._come_up, process, node)
 
     def _come_up(self, process: SimulatedProcess, node: SimulatedNode) -> None:

@@ -110,6 +110,12 @@ def _is_awaited(world: RankWorld, command: StartReplica) -> bool:
     return state.spec.scarcity_after_s is not None and replica.no_room_since is None
 
 
+def _is_accepted(world: RankWorld, command: Command) -> bool:
+    """Whether it is a start that the executor has: it keeps it, since it is not asked for it again."""
+    replica = world.state.replicas.get(command.replica_id) if isinstance(command, StartReplica) else None
+    return replica is not None and replica.pending is not None and not replica.is_repeated
+
+
 def _may(world: RankWorld, name: str) -> bool:
     return world.left[BUDGET_OF[name]] > 0 and world.left[TOTAL] > 0
 
@@ -232,7 +238,8 @@ def _breakages(world: RankWorld) -> Iterator[Move]:
 
 def _mishaps(world: RankWorld) -> Iterator[Move]:
     if _may(world, "losses"):
-        yield from (Move("lose command", index, costs="losses") for index in range(len(world.commands)))
+        lost = [index for index, command in enumerate(world.commands) if not _is_accepted(world, command)]
+        yield from (Move("lose command", index, costs="losses") for index in lost)
         for index, event in enumerate(world.events):
             if not isinstance(event, NEVER_LOST):
                 yield Move("lose event", index, costs="losses")
@@ -262,7 +269,7 @@ def _tell(world: RankWorld, event: Event) -> Made:
 def _find_no_room(world: RankWorld, move: Move) -> Made:
     start = world.commands[move.index]
     assert isinstance(start, StartReplica), f"{start} waits for no room"
-    return _tell(world, ReplicaPending(replica_id=start.replica_id, reason="no room", at=world.now))
+    return _tell(world, ReplicaPending(replica_id=start.replica_id, reason="no room", accepted=True, at=world.now))
 
 
 def _hand(world: RankWorld, command: Command) -> Made:
