@@ -27,8 +27,6 @@ from executors.simulator.scenario.loading import load_arrivals
 from rankcore.commands import PublishRoutes
 from rankcore.routing import RoutingSpec
 
-pytestmark = pytest.mark.no_cover
-
 SEEDS = range(12)
 T_99_8 = 4.025
 """Student's t with 11 degrees of freedom."""
