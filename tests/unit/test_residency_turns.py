@@ -142,6 +142,14 @@ def test_a_turn_is_not_cut_below_half_of_its_load_whoever_waits():
     assert cluster.wait(0.5).where("a#0")[1] == "leaving"
 
 
+def test_one_that_is_dedicated_waits_for_a_load_and_for_no_turn():
+    cluster = units(turn_factor=9.0).deploy(model("a", 3))
+    cluster.now = 2.0
+    cluster.deploy(model("m", 4, dedicated=True))
+    cluster.now = 3.0
+    assert cluster.answer().where("a#0")[1] == "leaving"
+
+
 def test_a_higher_priority_waits_for_half_a_load_at_most():
     cluster = loaded(units(turn_factor=9.0), model("a", 3)).deploy(model("m", 4, priority=1))
     assert cluster["m#1"].due_at == pytest.approx(3.0 + 1.5 + 1.0 + 4.0)

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from rankcore.kernel import Violation
 from rankcore.residency.commands import LoadToGpu, OffloadToCpu, UnloadFromGpu, WakeAt
 from rankcore.residency.events import (
@@ -124,7 +126,7 @@ def _has_had_its_turn(before: ResidencyState, after: ResidencyState, victim: Res
     if victim.hot_since is None:
         return True
     spec = after.models[victim.model]
-    over = is_over(victim, spec, after.clock)
+    over = is_over(replace(victim, phase=Phase.SERVING), spec, after.clock)
     if over or newcomer.due_at is None:
         return over
     had_s, head = after.clock - victim.hot_since, after.head or before.head
