@@ -49,7 +49,7 @@ __all__ = [
     "write_object",
 ]
 
-FORMAT: Format = (5, 5)
+FORMAT: Format = (5, 6)
 """Of the texts that are stored, by the classes above. tests/golden/schema.json has them; a test says which change is legal."""
 
 T = TypeVar("T")

@@ -388,6 +388,22 @@ RESIDENCY = (
         "    return hot_since + spec.min_hot_s\n",
     ),
     Mutant(
+        "a-wait-target-cuts-no-turn",
+        "T13",
+        "the first in line waits out whole turns, though its calls are given up before",
+        TURNS,
+        "    return whole_ends if claim.begins_by is None else min(whole_ends, max(least_ends, claim.begins_by))\n",
+        "    return whole_ends\n",
+    ),
+    Mutant(
+        "a-turn-is-cut-to-nothing",
+        "T13",
+        "a replica with calls is displaced at once where the wait target of the first in line is missed",
+        TURNS,
+        "min(whole_ends, max(least_ends, claim.begins_by))",
+        "min(whole_ends, claim.begins_by)",
+    ),
+    Mutant(
         "a-load-nearly-done-is-broken-off",
         "T16",
         "a load is broken off for a higher priority however little of it is to come",

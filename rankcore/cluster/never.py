@@ -80,7 +80,7 @@ def why(weights: Weights, clock: float, deployment: DeploymentId, entry: Entry, 
     if weights.missing is None or weights.missing or (clock < weights.judged_from and not residency.unfit):
         return ""
     planner = weights.planner
-    spec = model_of(entry.spec.residency, deployment, entry.ranks.spec.version)
+    spec = model_of(entry.spec.residency, deployment, entry.ranks.spec.version, timeout_s=entry.spec.request_timeout_s)
     waiting = [
         planner.replicas[replica_id_of(model, serial)]
         for model in [model_id(deployment, each) for each in residency.versions]

@@ -20,6 +20,8 @@ from rankcore.residency.spec import BYTES_MAX, GPUS_MAX, PRIORITY_MAX, ModelSpec
 WorkerId: TypeAlias = str
 """`application/deployment@version#epoch.number`."""
 NO_LABELS: Mapping[str, str] = FrozenDict()
+TARGET_OF_TIMEOUT = 0.8
+"""Of how long calls wait before they are given up, what they should wait at most for weights."""
 
 
 def _labels(value: object) -> object:
@@ -42,6 +44,8 @@ class ResidencySpec:
         priority: 0 to 100; nobody is displaced for a deployment of lower priority, and a higher one costs more to displace.
         dedicated: Never displaced, and it may displace others that are younger than their minimum time.
         min_hot_s: For how long a replica stays once it is HOT, before it may be displaced.
+        wait_target_s: Calls should not wait for longer until it is HOT, and others' turns are cut for that, down to half a
+            load; None: 0.8 of the `request_timeout_s` of its calls.
         spread: No two replicas on the GPUs of one node.
         node_labels: What a node must have to be considered.
         keep: WARM: a copy stays in CPU memory where a replica leaves the GPUs; COLD: none does.
@@ -73,6 +77,7 @@ class ResidencySpec:
     idle_to_warm_s: float | None = None
     idle_to_cold_s: float | None = None
     shard_bytes: tuple[tuple[int, int], ...] = attrs.field(default=(), converter=_shards, metadata=since(5, 5))
+    wait_target_s: float | None = attrs.field(default=None, metadata=since(5, 6))
 
     def __attrs_post_init__(self) -> None:
         checks.count(InvalidSpecError, "ResidencySpec.weight_bytes", self.weight_bytes, 1, BYTES_MAX)
@@ -88,7 +93,7 @@ class ResidencySpec:
             raise InvalidSpecError("ResidencySpec.keep", self.keep, "'WARM' or 'COLD'")
         for name in ("load_timeout_s", "wait_for_room_s", "failed_for_s"):
             checks.seconds(InvalidSpecError, f"ResidencySpec.{name}", getattr(self, name), above=0.0)
-        for name in ("idle_to_warm_s", "idle_to_cold_s"):
+        for name in ("wait_target_s", "idle_to_warm_s", "idle_to_cold_s"):
             if getattr(self, name) is not None:
                 checks.seconds(InvalidSpecError, f"ResidencySpec.{name}", getattr(self, name), above=0.0)
         check_shards("ResidencySpec", self.shard_bytes, self.gpus)
@@ -109,8 +114,15 @@ def version_of(model: str) -> str:
     return model.partition("@")[2].replace("%23", "#").replace("%25", "%")
 
 
-def model_of(spec: ResidencySpec, deployment: DeploymentId, version: str, *, dedicated: bool = False) -> ModelSpec:
-    """What the planner is told of a version of a deployment."""
+def target_of(timeout_s: float | None) -> float | None:
+    """How long calls should wait at most that are given up after so long; None: for any time."""
+    return None if timeout_s is None else TARGET_OF_TIMEOUT * timeout_s
+
+
+def model_of(
+    spec: ResidencySpec, deployment: DeploymentId, version: str, *, timeout_s: float | None, dedicated: bool = False
+) -> ModelSpec:
+    """What the planner is told of a version of a deployment whose calls are given up after so long."""
     return ModelSpec(
         model=model_id(deployment, version),
         weight_bytes=spec.weight_bytes,
@@ -119,6 +131,7 @@ def model_of(spec: ResidencySpec, deployment: DeploymentId, version: str, *, ded
         priority=spec.priority,
         dedicated=spec.dedicated or dedicated,
         min_hot_s=spec.min_hot_s,
+        wait_target_s=spec.wait_target_s if spec.wait_target_s is not None else target_of(timeout_s),
         spread=spec.spread,
         node_labels=spec.node_labels,
         keeps_copy=spec.keep == Level.WARM,

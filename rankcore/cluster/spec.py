@@ -115,6 +115,11 @@ class EntrySpec:
         """Its id."""
         return self.ranks.name
 
+    @property
+    def request_timeout_s(self) -> float | None:
+        """How long its calls wait before they are given up; None: for any time, or as each says itself."""
+        return self.routing.request_timeout_s if self.routing is not None else None
+
 
 def _entries(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value

@@ -174,7 +174,7 @@ def spec_of(draft: ClusterDraft, entry: Entry, version: str) -> ModelSpec:
     """What the planner is told of a version."""
     deployment, residency = entry.spec.deployment, entry.spec.residency
     assert residency is not None, f"{deployment} has no residency"
-    spec = model_of(residency, deployment, version, dedicated=bool(entry.frozen))
+    spec = model_of(residency, deployment, version, timeout_s=entry.spec.request_timeout_s, dedicated=bool(entry.frozen))
     avoids = draft.weights.refused.get(spec.model, ())
     return replace(spec, avoids=avoids) if avoids else spec
 

@@ -33,6 +33,7 @@ def on_load_finished(ledger: Ledger, event: LoadFinished) -> None:
         return
     assert record.node_id is not None
     took_s = ledger.clock - record.since
+    load_s = min(took_s, record.load_s)  # not what it has waited for others on the same disk
     ledger.learn(
         estimates.after_load(ledger.nodes[record.node_id], ledger.spec_of(record), record.level, record.since, ledger.clock)
     )
@@ -47,7 +48,8 @@ def on_load_finished(ledger: Ledger, event: LoadFinished) -> None:
         record,
         phase=Phase.SERVING,
         level=Level.HOT,
-        turn_s=ledger.policy.turn_factor * took_s,
+        load_s=load_s,
+        turn_s=ledger.policy.turn_factor * load_s,
         due_at=None,
         hot_by=0.0,
         copy_node_id=None,

@@ -117,7 +117,8 @@ def start_loading(ledger: Ledger, record: Resident) -> None:
         ledger.learn(estimates.after_start(node, ledger.clock))
     elif due_at is not None:
         due_at = min(due_at, hot_by)
-    record = ledger.change(record, phase=Phase.LOADING, level=source, move=move, due_at=due_at, hot_by=hot_by)
+    load_s = estimates.load_s(ledger.policy, node, spec.weight_bytes, source)
+    record = ledger.change(record, phase=Phase.LOADING, level=source, move=move, due_at=due_at, hot_by=hot_by, load_s=load_s)
     ledger.commands.append(
         LoadToGpu(
             replica_id=record.replica_id,
@@ -219,6 +220,7 @@ def _without_place(ledger: Ledger, record: Resident, because: str, phase: Phase)
         used_bytes=(),
         waits_for=(),
         due_at=None,
+        load_s=0.0,
         hot_by=0.0,
         because=because,
     )
@@ -241,6 +243,7 @@ def off_gpus(ledger: Ledger, record: Resident, phase: Phase, because: str, *, ha
         cpu_need_bytes=0,
         hot_since=None,
         turn_s=0.0,
+        load_s=0.0,
         hot_by=0.0,
         in_flight=0,
         waits_for=(),

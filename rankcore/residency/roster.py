@@ -12,6 +12,9 @@ from rankcore.residency.spec import ModelSpec
 from rankcore.residency.state import Resident, serial_of
 from rankcore.values import NodeId, ReplicaId
 
+ROUND_TRIP_LOADS = 2.0
+"""Who is displaced and comes back costs a round trip: another one's load, taken to be as long as its own, and its own again."""
+
 
 class Group(StrEnum):
     """Replicas of a model that somebody looks for. A replica may be in several."""
@@ -134,13 +137,14 @@ def due_at(record: Resident, spec: ModelSpec) -> float | None:
 def ripe_at(record: Resident, spec: ModelSpec) -> float | None:
     """When its turn is over, as things are: it may be displaced then (T13); None: it has none, or is not HOT.
 
-    It has its minimum time in any case, and with calls `turn_s`. It is over early where it is not called for that minimum time.
+    It has its minimum time in any case, and with calls `turn_s`. It is over early once it has not been called for that minimum
+    time, nor for a round trip.
     """
     if record.phase is not Phase.SERVING or record.hot_since is None:
         return None
     ends = turn_end(record.hot_since, record.turn_s, spec)
     if not record.in_flight:
-        ends = min(ends, max(record.hot_since, record.last_used) + spec.min_hot_s)
+        ends = min(ends, max(record.hot_since, record.last_used) + max(spec.min_hot_s, ROUND_TRIP_LOADS * record.load_s))
     return ends if ends > record.hot_since else None
 
 

@@ -104,7 +104,8 @@ class Resident(Struct, frozen=True, kw_only=True, gc=False):
         forgets: No copy of it is to stay once it has left the GPUs.
         used_bytes: The most that it reported to take on each of its GPUs; empty: nothing yet (T8).
         size_bytes: What it turned out to take in all, where that is more than its spec says; 0: it is not.
-        turn_s: How long it stays HOT at least, if it has calls: by how long its load took (T13).
+        turn_s: How long it stays HOT, if it has calls and nobody is first in line to shorten that (T13).
+        load_s: How long its load is likely to take if it is alone, by what was known when it began; or took, if that was less.
         due_at: It has been promised to be HOT by then; None: nothing was promised.
         hot_by: While it loads, when that was likely to be over, by what was known and loaded on its node when it began.
         because: Why it is where it is, in words.
@@ -133,6 +134,7 @@ class Resident(Struct, frozen=True, kw_only=True, gc=False):
     used_bytes: tuple[int, ...] = ()
     size_bytes: int = 0
     turn_s: float = 0.0
+    load_s: float = 0.0
     due_at: float | None = None
     hot_by: float = 0.0
     because: str = ""
@@ -149,11 +151,14 @@ class Reservation(Struct, frozen=True, gc=False):
     Attributes:
         since: When it began to wait.
         heirs: Who has gone ahead of it to the place of who it succeeds.
+        begins_by: When its victims have to begin to leave, for all in line to be HOT within their wait targets; None: whenever
+            they do. It may only become earlier.
     """
 
     replica_id: ReplicaId
     since: float
     heirs: tuple[ReplicaId, ...] = ()
+    begins_by: float | None = None
 
 
 @attrs.frozen(kw_only=True)

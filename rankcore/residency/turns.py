@@ -19,6 +19,17 @@ that are not HOT yet, or are on their way out for somebody else: `Resident.waits
    update takes nobody's place in the rollout away, and it is one of those waited for instead (`placing._let_pass`). What was
    promised moves by its load and its turn, which is said.
 
+**How long a turn is.** Who is displaced and comes back costs a round trip, two loads: a turn of a few of them wastes little,
+one of half a load wastes most of the time. Between these two it is cut, for the first in line alone:
+
+- *whole*: `turn_factor` times its load (6, three round trips of two that are alike), or, where it is not called, until it has
+  not been for a round trip: it is likely to be called before another one has come and gone;
+- *least*: half a load (`LEAST_LOADS`), or where it is not called `min_hot_s`: for a higher priority, or a line that is pressed.
+
+The line is pressed from `begins_by` on: when victims have to leave for each in line to be HOT within its wait target, if they
+are loaded one after the other (`_begins_by`). That is computed when the line changes and only becomes earlier, so that what was
+promised does not move. A turn is by how long a load takes alone: what it has waited for others on its disk does not count.
+
 **Why it ends.** Each turn has an end that no call can move: `hot_since + max(min_hot_s, turn_s)`. A victim that loads is HOT
 after its load, or has failed and is none. So all turns are over at some time that was known in the step in which the first in
 line got its place, and nobody is added to its victims. That time, and how long they take to leave, and the load itself, are
@@ -38,21 +49,26 @@ from heapq import merge
 from itertools import islice
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from rankcore.residency import estimates
 from rankcore.residency.cover import Victim, cheapest_cover
-from rankcore.residency.displacement import NODES_MAX, Need, cheapest_displacement, cost_of, is_ripe
+from rankcore.residency.displacement import NODES_MAX, Need, cheapest_displacement, cost_of
 from rankcore.residency.fit import Place, degree_on, share
 from rankcore.residency.ledger import Ledger, has_copy
 from rankcore.residency.levels import Level, Phase
 from rankcore.residency.notes import ResidencyNoteKind
 from rankcore.residency.placing import best_fit, give_up_place, need_of, place, say_where, set_out, settle
 from rankcore.residency.room import degrees_of
-from rankcore.residency.roster import Group, turn_end
+from rankcore.residency.roster import ROUND_TRIP_LOADS, Group, turn_end
 from rankcore.residency.state import Reservation, ResidencyNode, Resident, replica_id_of
 from rankcore.values import NodeId, ReplicaId
 
+NEVER = float("inf")
 LINE_MAX = 16
 """Of those that wait so many are tried, the first ones in line."""
+LEAST_LOADS = 0.5
+"""For so many times as long as its load took a replica with calls stays, whoever waits."""
 TO_COME = (Phase.SERVING, Phase.LOADING, Phase.RESERVING)
 """Who is in one of these holds its place until it is displaced."""
 TO_LOAD = (Phase.LOADING, Phase.RESERVING)
@@ -71,6 +87,29 @@ class Prospect(NamedTuple):
     cost: int
     place: Place
     waits_for: tuple[ReplicaId, ...]
+
+
+class Claim(NamedTuple):
+    """What the first in line has to do with the turns of its victims.
+
+    Attributes:
+        load_s: How long its load is likely to take.
+        leaves_s: How long its victims may take to leave.
+        begins_by: When they have to begin to, for all in line to be HOT within their targets; None: whenever they do.
+        priority: Its own; who has a lower one has the least turn.
+    """
+
+    load_s: float
+    leaves_s: float
+    begins_by: float | None
+    priority: int
+
+
+def cut_turn(whole_ends: float, least_ends: float, priority: int, claim: Claim) -> float:
+    """When a turn is over for the first in line: it is cut for wait targets, but not below the least turn."""
+    if priority < claim.priority:
+        return min(whole_ends, least_ends)
+    return whole_ends if claim.begins_by is None else min(whole_ends, max(least_ends, claim.begins_by))
 
 
 def standing(ledger: Ledger, record: Resident, since: float) -> int:
@@ -187,7 +226,8 @@ def _prospect(ledger: Ledger, need: Need, record: Resident, node: ResidencyNode,
         if gpu.real_bytes >= each_bytes and not gpu.excess_bytes
     }
     # Those whose turns are over first, and of them no more than it takes: of these the cheapest.
-    ends = {each.replica_id: _turn_ends(ledger, node, each) for each in stay if _may_be_displaced(ledger, need, each)}
+    claim = _claim(ledger, record, node, ())
+    ends = {each.replica_id: _turn_ends(ledger, node, each, claim) for each in stay if _may_be_displaced(ledger, need, each)}
     soonest = sorted(
         (each for each in stay if each.replica_id in ends), key=lambda each: (ends[each.replica_id], each.replica_id)
     )
@@ -244,31 +284,77 @@ def _due_at(ledger: Ledger, record: Resident, node: ResidencyNode, waits_for: It
     Who leaves already has begun to when its turn was over: its drain does not begin again with each look.
     """
     others = [ledger.replicas[each] for each in waits_for]
-    start_at = max((_turn_ends(ledger, node, each) for each in others), default=ledger.clock)
-    leaves_s = ledger.policy.drain_timeout_s + sum(_copy_s(ledger, each) for each in others)
+    claim = _claim(ledger, record, node, others)
+    start_at = max((_turn_ends(ledger, node, each, claim) for each in others), default=ledger.clock)
+    return max(start_at + claim.leaves_s, ledger.clock) + claim.load_s
+
+
+def _claim(ledger: Ledger, record: Resident, node: ResidencyNode, others: Sequence[Resident]) -> Claim:
+    """What a replica has to do with the turns on a node: who has the reservation there, as was found when the line changed."""
     beside = _loading_bytes(ledger, node, others)
     source = Level.WARM if has_copy(record) and record.copy_node_id == node.node_id else Level.COLD
     load_s = estimates.load_s(ledger.policy, node, ledger.spec_of(record).weight_bytes + beside, source)
-    return max(start_at + leaves_s, ledger.clock) + load_s
+    leaves_s = ledger.policy.drain_timeout_s + sum(_copy_s(ledger, each) for each in others)
+    priority = ledger.spec_of(record).priority
+    if ledger.head is not None and _is_first(ledger, record):
+        return Claim(load_s, leaves_s, ledger.head.begins_by, priority)
+    return Claim(load_s, leaves_s, _begins_by(ledger, record, record.since, node, load_s, leaves_s), priority)
 
 
-def _turn_ends(ledger: Ledger, node: ResidencyNode, victim: Resident) -> float:
+def _begins_by(
+    ledger: Ledger, record: Resident, since: float, node: ResidencyNode, load_s: float, leaves_s: float
+) -> float | None:
+    """When victims have to begin to leave, for all in line to be HOT within their targets; None: whenever they do.
+
+    Those behind it are loaded after it, on as many nodes at a time as there are.
+    """
+    due: list[float] = []
+    target_s, ahead_bytes = ledger.spec_of(record).wait_target_s, ledger.spec_of(record).weight_bytes
+    if target_s is not None:
+        due.append(since + target_s - load_s)
+    for model in islice(in_line(ledger), LINE_MAX):
+        spec = ledger.models[model]
+        if model != record.model:
+            ahead_bytes += spec.weight_bytes
+            if spec.wait_target_s is not None:
+                size = max(ahead_bytes // len(ledger.nodes), spec.weight_bytes)
+                took_s = estimates.load_s(ledger.policy, node, size, Level.COLD)
+                due.append(first_of(ledger, model).since + spec.wait_target_s - took_s)
+    return min(due) - leaves_s if due else None
+
+
+def _turn_ends(ledger: Ledger, node: ResidencyNode, victim: Resident, claim: Claim) -> float:
     """When its turn is over at the latest, as far as is known: of a load as it was known when it began."""
     if victim.phase is Phase.LEAVING:
         return victim.since
     spec = ledger.spec_of(victim)
     if victim.phase is Phase.SERVING:
         assert victim.hot_since is not None
-        return max(turn_end(victim.hot_since, victim.turn_s, spec), ledger.clock)
-    if victim.phase is Phase.LOADING:
-        begins, ends = victim.since, victim.hot_by
+        hot_since, load_s, turn_s = victim.hot_since, victim.load_s, victim.turn_s
     else:
-        copies_s = sum(_copy_s(ledger, ledger.replicas[each]) for each in victim.waits_for)
-        begins = max(victim.since + ledger.policy.drain_timeout_s + copies_s, ledger.clock)
-        size = spec.weight_bytes + _loading_bytes(ledger, node, (victim,))
-        ends = begins + estimates.load_s(ledger.policy, node, size, Level.COLD)
-    ends = max(ends, ledger.clock)
-    return turn_end(ends, ledger.policy.turn_factor * (ends - begins), spec)
+        hot_since, load_s = victim.hot_by, victim.load_s
+        if victim.phase is not Phase.LOADING:
+            copies_s = sum(_copy_s(ledger, ledger.replicas[each]) for each in victim.waits_for)
+            begins = max(victim.since + ledger.policy.drain_timeout_s + copies_s, ledger.clock)
+            load_s = estimates.load_s(ledger.policy, node, spec.weight_bytes, Level.COLD)
+            size = spec.weight_bytes + _loading_bytes(ledger, node, (victim,))
+            hot_since = begins + estimates.load_s(ledger.policy, node, size, Level.COLD)
+        hot_since, turn_s = max(hot_since, ledger.clock), ledger.policy.turn_factor * load_s
+    least = turn_end(hot_since, min(turn_s, LEAST_LOADS * load_s), spec)
+    return max(cut_turn(turn_end(hot_since, turn_s, spec), least, spec.priority, claim), ledger.clock)
+
+
+def _ends_for(ledger: Ledger, victim: Resident, claim: Claim) -> float:
+    """When the turn of who serves is over for the first in line, as things are; in the past: it is."""
+    spec = ledger.spec_of(victim)
+    assert victim.hot_since is not None
+    whole = turn_end(victim.hot_since, victim.turn_s, spec)
+    least = turn_end(victim.hot_since, min(victim.turn_s, LEAST_LOADS * victim.load_s), spec)
+    if not victim.in_flight:
+        unused_since = max(victim.hot_since, victim.last_used)
+        whole = min(whole, unused_since + max(spec.min_hot_s, ROUND_TRIP_LOADS * victim.load_s))
+        least = min(least, unused_since + spec.min_hot_s)
+    return cut_turn(whole, least, spec.priority, claim)
 
 
 def _copy_s(ledger: Ledger, leaver: Resident) -> float:
@@ -288,6 +374,7 @@ def _reserve(ledger: Ledger, record: Resident, found: Prospect) -> None:
     gpus = f"GPU {at.gpus[0]}" if len(at.gpus) == 1 else "GPUs " + ", ".join(str(gpu) for gpu in at.gpus)
     once = f" once {', '.join(found.waits_for)} left" if found.waits_for else ""
     since = record.since
+    begins_by = _claim(ledger, record, node, [ledger.replicas[each] for each in found.waits_for]).begins_by
     record = ledger.change(
         record,
         phase=Phase.RESERVING,
@@ -300,7 +387,7 @@ def _reserve(ledger: Ledger, record: Resident, found: Prospect) -> None:
         due_at=found.due_at,
         because=f"it is first in line, and goes to {gpus}{once}",
     )
-    ledger.head = Reservation(record.replica_id, since)
+    ledger.head = Reservation(record.replica_id, since, begins_by=begins_by)
     within = f"{record.because}: HOT within {found.due_at - ledger.clock:.0f} s"
     ledger.note(ResidencyNoteKind.RESERVED, "T12", record, within, size=sum(record.need_bytes))
     _begin(ledger, record)
@@ -309,18 +396,31 @@ def _reserve(ledger: Ledger, record: Resident, found: Prospect) -> None:
 def _begin(ledger: Ledger, record: Resident) -> None:
     """Its victims leave, once the turn of each is over."""
     victims = [ledger.replicas[each] for each in record.waits_for]
-    victims = [each for each in victims if each.phase is not Phase.LEAVING]
-    dedicated = ledger.spec_of(record).dedicated
-    if all(each.phase is Phase.SERVING and (dedicated or is_ripe(each, ledger)) for each in victims):
-        gone = tuple(each.replica_id for each in victims)
-        if gone:
-            cost = sum(_weight(ledger, each) for each in victims)
-            assert record.node_id is not None
-            ledger.places.append((record, Place(record.node_id, record.gpus, record.need_bytes[0]), gone, cost))
-            say_where(ledger, record, gone, True)
-        elif not record.waits_for:
-            say_where(ledger, record, gone, True)
-        set_out(ledger, record, gone)
+    gone = tuple(each.replica_id for each in victims if each.phase is not Phase.LEAVING)
+    if gone and begins_at(ledger) > ledger.clock:
+        return
+    if gone:
+        cost = sum(_weight(ledger, ledger.replicas[each]) for each in gone)
+        assert record.node_id is not None
+        ledger.places.append((record, Place(record.node_id, record.gpus, record.need_bytes[0]), gone, cost))
+    if gone or not record.waits_for:
+        say_where(ledger, record, gone, True)
+    set_out(ledger, record, gone)
+
+
+def begins_at(ledger: Ledger) -> float:
+    """When the victims of the first in line are to leave, unless something happens before; never: something has to."""
+    if ledger.head is None:
+        return NEVER
+    record = ledger.replicas[ledger.head.replica_id]
+    victims = [each for each in (ledger.replicas[each] for each in record.waits_for) if each.phase is not Phase.LEAVING]
+    if not victims or any(each.phase is not Phase.SERVING for each in victims):
+        return NEVER
+    if ledger.spec_of(record).dedicated:
+        return ledger.clock
+    assert record.node_id is not None
+    claim = _claim(ledger, record, ledger.nodes[record.node_id], [ledger.replicas[each] for each in record.waits_for])
+    return max(_ends_for(ledger, each, claim) for each in victims)
 
 
 def _holds(ledger: Ledger, record: Resident) -> bool:
@@ -361,7 +461,14 @@ def _see_when(ledger: Ledger, record: Resident) -> None:
     """What was promised does not move to a later time without a word."""
     assert record.node_id is not None
     assert record.due_at is not None
-    due_at = _due_at(ledger, record, ledger.nodes[record.node_id], record.waits_for)
+    assert ledger.head is not None
+    node = ledger.nodes[record.node_id]
+    if ledger.newcomers:
+        claim = _claim(ledger, record, node, [ledger.replicas[each] for each in record.waits_for])
+        begins_by = _begins_by(ledger, record, ledger.head.since, node, claim.load_s, claim.leaves_s)
+        if begins_by is not None and (ledger.head.begins_by is None or begins_by < ledger.head.begins_by):
+            ledger.head = replace(ledger.head, begins_by=begins_by)
+    due_at = _due_at(ledger, record, node, record.waits_for)
     if due_at > record.due_at:
         late_s = due_at - record.due_at
         heirs = [each for each in ledger.heirs if each in record.waits_for]

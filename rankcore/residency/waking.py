@@ -14,7 +14,7 @@ from rankcore.residency.notes import ResidencyNoteKind
 from rankcore.residency.placing import place
 from rankcore.residency.reach import Reach
 from rankcore.residency.state import Resident, replica_id_of
-from rankcore.residency.turns import turn_in_line
+from rankcore.residency.turns import NEVER, begins_at, turn_in_line
 from rankcore.values import NodeId
 
 
@@ -77,6 +77,9 @@ def ask_to_be_woken(ledger: Ledger) -> None:
     due = [ledger.roster.timers.first()[0]] if ledger.roster.timers else []
     if ledger.roster.ages and (ledger.queue.lacks or ledger.head is not None):
         due.append(ledger.roster.ages.first()[0])
+    begins = begins_at(ledger)
+    if begins < NEVER:
+        due.append(begins)
     if due:
         ledger.wake(min(due))
 

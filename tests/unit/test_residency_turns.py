@@ -6,6 +6,7 @@ import pytest
 
 from rankcore.errors import InvalidSpecError
 from rankcore.residency import Phase, ResidencyPolicy
+from rankcore.residency.commands import WakeAt
 from rankcore.residency.estimates import load_s
 from rankcore.residency.ledger import Ledger
 from rankcore.residency.turns import in_line, turn_in_line
@@ -55,7 +56,7 @@ def test_without_reservations_a_small_newcomer_overtakes_and_nothing_is_promised
 
 
 def test_what_was_promised_counts_the_turn_of_one_that_is_loaded_behind_another_one():
-    """The load of s begins at 1 and has to wait for that of a until 3: its turn is as long as all that."""
+    """The load of s begins at 1 and has to wait for that of a until 3: its turn is as long as its load alone."""
     cluster = units().deploy(model("a", 3))
     cluster.wait(1.0).deploy(model("s", 1))
     assert cluster["s#1"].hot_by == 1.0 + 4.0
@@ -64,10 +65,10 @@ def test_what_was_promised_counts_the_turn_of_one_that_is_loaded_behind_another_
     due_at = cluster["m#2"].due_at
     cluster.now = 4.0
     cluster.answer().use("s#1", 1)
-    assert cluster["s#1"].turn_s == 3.0
+    assert cluster["s#1"].turn_s == 1.0
     assert cluster["m#2"].due_at == due_at
     assert said(cluster, "slipped") == []
-    assert due_at == pytest.approx(5.0 + 4.0 + 1.0 + 4.0)
+    assert due_at == pytest.approx(5.0 + 1.0 + 1.0 + 4.0)
 
 
 def test_a_drain_under_way_does_not_begin_again_when_another_one_ends():
@@ -84,7 +85,7 @@ def test_a_drain_under_way_does_not_begin_again_when_another_one_ends():
 
 def test_who_waits_for_others_to_leave_has_waited_for_so_long_already():
     """M is to be loaded once a and b left; s comes after it, and what s was promised does not move when one of them has."""
-    cluster = loaded(units(), model("a", 3), calls=0)
+    cluster = loaded(units(turn_factor=0.0), model("a", 3), calls=0)
     loaded(cluster, model("b", 1), calls=0).deploy(model("m", 4)).deploy(model("s", 2))
     due_at = cluster["s#3"].due_at
     cluster.now += 1.0
@@ -106,8 +107,58 @@ def test_what_takes_longer_than_it_may_is_said():
     assert said(cluster, "slipped") == [("m#2", "it is HOT 4 s late: its load took 8 s")]
 
 
-def test_a_turn_is_over_once_nobody_calls():
-    cluster = loaded(units(), model("a", 3)).deploy(model("m", 4)).wait(1.0).use("a#0", 0)
+def test_a_turn_is_over_once_nobody_has_called_for_a_round_trip():
+    cluster = loaded(units(turn_factor=9.0), model("a", 3)).deploy(model("m", 4)).wait(1.0).use("a#0", 0)
+    assert cluster.wait(5.5).where("a#0")[1] == "serving"
+    assert cluster.wait(0.5).where("a#0")[1] == "leaving"
+
+
+def targeted(**policy):
+    """M, which waits since 3, should be HOT by 18: a, which it displaces, has to leave from 13 on, and has a turn of 27 s."""
+    return loaded(units(turn_factor=9.0, **policy), model("a", 3)).deploy(model("m", 4, wait_target_s=15.0))
+
+
+def test_a_turn_is_cut_for_the_wait_target_of_the_first_in_line():
+    cluster = targeted()
+    assert cluster["m#1"].due_at == pytest.approx(3.0 + 15.0)
+    assert cluster.wait(9.5).where("a#0")[1] == "serving"
+    assert [each.at for each in cluster.commands if isinstance(each, WakeAt)] in ([], [13.0])
+    assert cluster.wait(0.5).where("a#0")[1] == "leaving"
+    cluster.now += 1.0
+    assert cluster.answer().where("m#1")[1] == "loading"
+    assert said(cluster, "slipped") == []
+
+
+def test_a_turn_is_cut_for_one_further_behind_in_line_too():
+    """S should be HOT by 13, after m: both take 5 s, and a second until a has left."""
+    cluster = targeted().deploy(model("s", 1, wait_target_s=10.0))
+    assert cluster.state.head.begins_by == pytest.approx(3.0 + 10.0 - 5.0 - 1.0)
+    assert cluster.wait(4.0).where("a#0")[1] == "leaving"
+
+
+def test_a_turn_is_not_cut_below_half_of_its_load_whoever_waits():
+    cluster = loaded(units(turn_factor=9.0), model("a", 3)).deploy(model("m", 4, wait_target_s=1.0))
+    assert cluster.wait(1.0).where("a#0")[1] == "serving"
+    assert cluster.wait(0.5).where("a#0")[1] == "leaving"
+
+
+def test_one_that_is_dedicated_waits_for_a_load_and_for_no_turn():
+    cluster = units(turn_factor=9.0).deploy(model("a", 3))
+    cluster.now = 2.0
+    cluster.deploy(model("m", 4, dedicated=True))
+    cluster.now = 3.0
+    assert cluster.answer().where("a#0")[1] == "leaving"
+
+
+def test_a_higher_priority_waits_for_half_a_load_at_most():
+    cluster = loaded(units(turn_factor=9.0), model("a", 3)).deploy(model("m", 4, priority=1))
+    assert cluster["m#1"].due_at == pytest.approx(3.0 + 1.5 + 1.0 + 4.0)
+    assert cluster.wait(1.0).where("a#0")[1] == "serving"
+    assert cluster.wait(0.5).where("a#0")[1] == "leaving"
+
+
+def test_what_is_not_called_leaves_at_once_for_a_wait_target_that_is_missed():
+    cluster = loaded(units(turn_factor=9.0), model("a", 3), calls=0).deploy(model("m", 4, wait_target_s=1.0))
     assert cluster.where("a#0")[1] == "leaving"
 
 
@@ -176,7 +227,7 @@ def test_who_asks_for_another_thing_is_placed_anew_and_told():
 
 def test_one_that_has_a_copy_is_first_in_line_instead():
     """M leaves for x, with a copy; another one of it is first in line meanwhile."""
-    cluster = Cluster((4,), cpu=4, **UNITS)
+    cluster = Cluster((4,), cpu=4, **UNITS | {"turn_factor": 0.0})
     loaded(cluster, model("m", 4), calls=0).deploy(model("x", 3)).deploy(model("m", 4))
     assert (cluster.where("m#0")[1], cluster.state.head.replica_id) == ("leaving", "m#2")
     cluster.answer()
@@ -362,8 +413,8 @@ def test_a_promise_to_one_whose_load_is_broken_off_is_told_to_be_none():
 @pytest.mark.parametrize("reserves", [True, False])
 def test_a_load_that_begins_while_an_urgent_one_waits_is_broken_off_in_the_same_step(reserves):
     """Who waits could not displace m as long as somebody made room for it; and is first in line nowhere: t is, if anybody."""
-    cluster = loaded(units((4,), (8,), reserves=reserves), model("b", 8))
-    cluster = loaded(cluster, model("a", 4), calls=0)
+    cluster = loaded(units((4,), (8,), reserves=reserves), model("a", 4), calls=0)
+    cluster = loaded(cluster, model("b", 8))
     cluster.deploy(model("t", 8, priority=9))
     cluster.deploy(model("m", 4, priority=1)).deploy(model("u", 4, priority=2))
     assert [type(each).__name__ for each in cluster.pending] == ["UnloadFromGpu"]

@@ -129,9 +129,9 @@ def test_without_a_cache_it_becomes_cold():
 
 def test_what_a_victim_has_in_flight_is_finished_first():
     models = [B, {"name": "c", "weight_gb": 60}]
-    result = result_of({"b": [0, 199], "c": [200]}, models=models, service_s=10)
+    result = result_of({"b": [0, 239], "c": [240]}, models=models, service_s=10)
     assert figures(result, "b").requests.done == 2
-    assert ("b@1#1.0", "leaving", 0, 200, 215) in spans(result, "b@1#1.0")  # 9 s of it, then 6 s of bytes
+    assert ("b@1#1.0", "leaving", 0, 240, 255) in spans(result, "b@1#1.0")  # 9 s of it, then 6 s of bytes
 
 
 def test_what_is_not_finished_in_time_is_done_again():

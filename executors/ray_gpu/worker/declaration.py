@@ -72,8 +72,8 @@ class Residency:
             same contents. Where it is given nobody looks at the files before they are loaded.
         shard_bytes: Likewise what the fullest GPU takes, `working_bytes` included, by the number of GPUs; None: as the files
             say that were read. Without `gpus` a replica is on the least of these numbers of GPUs that fits, and on no other.
-        working_bytes, gpus, priority, dedicated, min_hot_s, spread, node_labels, keep, load_timeout_s, wait_for_room_s,
-            failed_for_s, idle_to_warm_s, idle_to_cold_s: As in `rankcore.cluster.residency.ResidencySpec`.
+        working_bytes, gpus, priority, dedicated, min_hot_s, wait_target_s, spread, node_labels, keep, load_timeout_s,
+            wait_for_room_s, failed_for_s, idle_to_warm_s, idle_to_cold_s: As in `rankcore.cluster.residency.ResidencySpec`.
     """
 
     weights: str = attrs.field(converter=_absolute)
@@ -92,6 +92,7 @@ class Residency:
     idle_to_warm_s: float | None = None
     idle_to_cold_s: float | None = None
     shard_bytes: Mapping[int, int] | None = attrs.field(default=None, converter=_numbered)
+    wait_target_s: float | None = None
 
     def measured(self) -> MeasuredWeights:
         """The same, with the size of the weights.

@@ -34,6 +34,8 @@ class ScenarioResidency:
         priority: A replica is never displaced for one of lower priority.
         dedicated: Never displaced, and may displace one younger than its minimum time.
         min_hot_s: Not displaced before it has been HOT for so long.
+        wait_target_s: Its calls should not wait for longer until it is HOT, and others' turns are cut for that, down to half a
+            load; None: 0.8 of `request_timeout_s`.
         spread: No two replicas of it on one node.
         node_labels: Only on nodes with these labels.
         keep: WARM: a copy stays in CPU memory where a replica leaves the GPUs, if there is room; COLD: none does.
@@ -52,6 +54,7 @@ class ScenarioResidency:
     priority: int = attrs.field(default=0, validator=integer(0, 100))
     dedicated: bool = attrs.field(default=False, validator=flag)
     min_hot_s: float = attrs.field(default=5.0, validator=number(least=0.0))
+    wait_target_s: float | None = attrs.field(default=None, validator=optional(number(above=0.0)))
     spread: bool = attrs.field(default=False, validator=flag)
     node_labels: Mapping[str, Any] = attrs.Factory(dict)
     keep: str = attrs.field(default=WARM, validator=choice(WARM, COLD))

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from rankcore.kernel import Violation
 from rankcore.residency.commands import LoadToGpu, OffloadToCpu, UnloadFromGpu, WakeAt
 from rankcore.residency.events import (
@@ -18,8 +20,10 @@ from rankcore.residency.invariants.line import check_promise, check_successor
 from rankcore.residency.invariants.states import fits_on
 from rankcore.residency.levels import Phase
 from rankcore.residency.notes import ResidencyNoteKind
+from rankcore.residency.roster import is_over
 from rankcore.residency.state import ResidencyState, Resident, replica_id_of
 from rankcore.residency.step import ResidencyStep, residency_step
+from rankcore.residency.turns import LEAST_LOADS
 from rankcore.values import NodeId, ReplicaId
 
 
@@ -96,7 +100,7 @@ def _victim_is_permitted(
         "is of the same model": new.model == newcomer.model,
         "is of the same request": after.asked[new.model] == after.asked[newcomer.model],
         "did not serve": new.hot_since is None and loads is None and not begins,
-        "has not had its turn": not wanted.dedicated and not _has_had_its_turn(after, new),
+        "has not had its turn": not wanted.dedicated and not _has_had_its_turn(before, after, new, newcomer),
         "is younger than its minimum time": not wanted.dedicated
         and new.hot_since is not None
         and after.clock < new.hot_since + spec.min_hot_s,
@@ -117,11 +121,22 @@ def _victim_is_permitted(
             yield Violation("T16", f"the load of {new.replica_id} is broken off for {newcomer.replica_id}, {complaint}")
 
 
-def _has_had_its_turn(after: ResidencyState, victim: Resident) -> bool:
-    """T13: it stays for its turn where it has calls, and for its minimum time where it has none."""
-    if victim.hot_since is None or not victim.in_flight:
+def _has_had_its_turn(before: ResidencyState, after: ResidencyState, victim: Resident, newcomer: Resident) -> bool:
+    """T13: its turn is over, or it was cut for the first in line as far as that may be."""
+    if victim.hot_since is None:
         return True
-    return after.clock >= victim.hot_since + victim.turn_s
+    spec = after.models[victim.model]
+    over = is_over(replace(victim, phase=Phase.SERVING), spec, after.clock)
+    if over or newcomer.due_at is None:
+        return over
+    had_s, head = after.clock - victim.hot_since, after.head or before.head
+    least_s = min(victim.turn_s, LEAST_LOADS * victim.load_s) if victim.in_flight else 0.0
+    pressed = (
+        spec.priority < after.models[newcomer.model].priority
+        or head is None
+        or (head.begins_by is not None and head.begins_by <= after.clock)
+    )
+    return pressed and had_s >= least_s
 
 
 def _victims_are_needed(after: ResidencyState, old: Resident | None, new: Resident) -> Iterable[Violation]:

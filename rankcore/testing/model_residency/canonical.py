@@ -4,7 +4,7 @@ import msgspec
 from msgspec.structs import replace
 
 from rankcore.residency import Phase, ResidencyState, Resident
-from rankcore.residency.state import ResidencyNode
+from rankcore.residency.state import Reservation, ResidencyNode
 from rankcore.testing.model_residency.world import ResidencyWorld, until_waking
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -19,7 +19,7 @@ def canonical(world: ResidencyWorld) -> bytes:
         (
             [_plain(state.clock, state.replicas[each], owed) for each in sorted(state.replicas)],
             [_plain_node(state, each) for each in sorted(state.nodes)],
-            None if state.head is None else replace(state.head, since=state.head.since - state.clock),
+            None if state.head is None else _plain_head(state.clock, state.head),
             [(model, asked.index(state.asked[model])) for model in sorted(state.asked)],
             [(type(each).__name__, replace(each, move=0)) for each in world.given],
             until_waking(state),
@@ -32,6 +32,11 @@ def canonical(world: ResidencyWorld) -> bytes:
             world.replaced,
         )
     )
+
+
+def _plain_head(now: float, head: Reservation) -> Reservation:
+    begins_by = None if head.begins_by is None else round(head.begins_by - now, 6)
+    return replace(head, since=head.since - now, begins_by=begins_by)
 
 
 def _plain(now: float, resident: Resident, owed: set[tuple[str, int]]) -> Resident:
