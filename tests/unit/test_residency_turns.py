@@ -172,6 +172,14 @@ def test_a_higher_priority_waits_for_half_a_load_at_most():
     assert cluster.wait(0.5).where("a#0")[1] == "leaving"
 
 
+def test_a_least_turn_is_over_at_its_end_though_the_difference_is_rounded_to_less():
+    cluster = units((3,), turn_factor=9.0)
+    cluster.now = 0.1
+    loaded(cluster, model("a", 3)).deploy(model("m", 3, priority=1))
+    assert (cluster.now + 1.5) - cluster.now < 1.5
+    assert cluster.wait(1.5).where("a#0")[1] == "leaving"
+
+
 def test_what_is_not_called_leaves_at_once_for_a_wait_target_that_is_missed():
     cluster = loaded(units(turn_factor=9.0), model("a", 3), calls=0).deploy(model("m", 4, wait_target_s=1.0))
     assert cluster.where("a#0")[1] == "leaving"
