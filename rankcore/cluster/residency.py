@@ -132,6 +132,7 @@ def model_of(
         dedicated=spec.dedicated or dedicated,
         min_hot_s=spec.min_hot_s,
         wait_target_s=spec.wait_target_s if spec.wait_target_s is not None else target_of(timeout_s),
+        place_target_s=spec.wait_for_room_s,
         spread=spec.spread,
         node_labels=spec.node_labels,
         keeps_copy=spec.keep == Level.WARM,

@@ -37,6 +37,7 @@ class ModelSpec(Struct, frozen=True, kw_only=True, gc=False):
         dedicated: Never displaced, and it may displace others that are younger than their minimum time.
         min_hot_s: For how long a replica stays once it is HOT, before it may be displaced.
         wait_target_s: Calls should not wait for longer until it is HOT, and others' turns are cut for that; None: for any time.
+        place_target_s: Likewise until it has a place, or is first in line; None: for any time.
         spread: No two replicas of this model on the GPUs of one node.
         node_labels: What a node must have to be considered.
         keeps_copy: Whether a copy in CPU memory stays where the model leaves the GPUs.
@@ -58,6 +59,7 @@ class ModelSpec(Struct, frozen=True, kw_only=True, gc=False):
     dedicated: bool = False
     min_hot_s: float = 0.0
     wait_target_s: float | None = None
+    place_target_s: float | None = None
     spread: bool = False
     node_labels: Mapping[str, str] = field(default_factory=FrozenDict)
     keeps_copy: bool = True
@@ -79,7 +81,7 @@ class ModelSpec(Struct, frozen=True, kw_only=True, gc=False):
         checks.flag(InvalidSpecError, "ModelSpec.keeps_copy", self.keeps_copy)
         checks.seconds(InvalidSpecError, "ModelSpec.min_hot_s", self.min_hot_s)
         checks.flag(InvalidSpecError, "ModelSpec.spread", self.spread)
-        for name in ("wait_target_s", "idle_to_warm_s", "idle_to_cold_s"):
+        for name in ("wait_target_s", "place_target_s", "idle_to_warm_s", "idle_to_cold_s"):
             if getattr(self, name) is not None:
                 checks.seconds(InvalidSpecError, f"ModelSpec.{name}", getattr(self, name), above=0.0)
         for node_id in self.avoids:

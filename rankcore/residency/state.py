@@ -151,7 +151,7 @@ class Reservation(Struct, frozen=True, gc=False):
     Attributes:
         since: When it began to wait.
         heirs: Who has gone ahead of it to the place of who it succeeds.
-        begins_by: When its victims have to begin to leave, for all in line to be HOT within their wait targets; None: whenever
+        begins_by: When its victims have to begin to leave, for all in line to have a place and be HOT in time; None: whenever
             they do. It may only become earlier.
     """
 

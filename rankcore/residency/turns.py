@@ -26,9 +26,10 @@ one of half a load wastes most of the time. Between these two it is cut, for the
   not been for a round trip: it is likely to be called before another one has come and gone;
 - *least*: half a load (`LEAST_LOADS`), or where it is not called `min_hot_s`: for a higher priority, or a line that is pressed.
 
-The line is pressed from `begins_by` on: when victims have to leave for each in line to be HOT within its wait target, if they
-are loaded one after the other (`_begins_by`). That is computed when the line changes and only becomes earlier, so that what was
-promised does not move. A turn is by how long a load takes alone: what it has waited for others on its disk does not count.
+The line is pressed from `begins_by` on: when victims have to leave for each in line to be HOT within its wait target, and to be
+the first before it is given up for want of a place, if they are loaded one after the other (`_begins_by`). That is computed
+when the line changes and only becomes earlier, so that what was promised does not move. A turn is by how long a load takes
+alone: what it has waited for others on its disk does not count.
 
 **Why it ends.** Each turn has an end that no call can move: `hot_since + max(min_hot_s, turn_s)`. A victim that loads is HOT
 after its load, or has failed and is none. So all turns are over at some time that was known in the step in which the first in
@@ -304,22 +305,26 @@ def _claim(ledger: Ledger, record: Resident, node: ResidencyNode, others: Sequen
 def _begins_by(
     ledger: Ledger, record: Resident, since: float, node: ResidencyNode, load_s: float, leaves_s: float
 ) -> float | None:
-    """When victims have to begin to leave, for all in line to be HOT within their targets; None: whenever they do.
+    """When victims have to begin to leave, for all in line to have a place and be HOT in time; None: whenever they do.
 
-    Those behind it are loaded after it, on as many nodes at a time as there are.
+    Those behind it are loaded after it, on as many nodes at a time as there are; who is behind one is the first once it loads.
     """
     due: list[float] = []
-    target_s, ahead_bytes = ledger.spec_of(record).wait_target_s, ledger.spec_of(record).weight_bytes
+    target_s, loaded_bytes, ahead_bytes = ledger.spec_of(record).wait_target_s, 0, ledger.spec_of(record).weight_bytes
     if target_s is not None:
         due.append(since + target_s - load_s)
     for model in islice(in_line(ledger), LINE_MAX):
         spec = ledger.models[model]
         if model != record.model:
-            ahead_bytes += spec.weight_bytes
+            waits_since = first_of(ledger, model).since
+            if spec.place_target_s is not None:
+                took_s = estimates.load_s(ledger.policy, node, loaded_bytes // len(ledger.nodes), Level.COLD)
+                due.append(waits_since + spec.place_target_s - took_s)
+            loaded_bytes, ahead_bytes = ahead_bytes, ahead_bytes + spec.weight_bytes
             if spec.wait_target_s is not None:
                 size = max(ahead_bytes // len(ledger.nodes), spec.weight_bytes)
                 took_s = estimates.load_s(ledger.policy, node, size, Level.COLD)
-                due.append(first_of(ledger, model).since + spec.wait_target_s - took_s)
+                due.append(waits_since + spec.wait_target_s - took_s)
     return min(due) - leaves_s if due else None
 
 

@@ -136,6 +136,21 @@ def test_a_turn_is_cut_for_one_further_behind_in_line_too():
     assert cluster.wait(4.0).where("a#0")[1] == "leaving"
 
 
+def test_a_turn_is_cut_for_one_behind_in_line_that_is_given_up_without_a_place():
+    """S is first in line once m loads: a has to leave a second before s has waited for 6 s. T is the first 4 s later, for m."""
+    cluster = loaded(units(turn_factor=9.0), model("a", 3)).deploy(model("m", 4)).deploy(model("s", 2, place_target_s=6.0))
+    assert cluster.state.head.begins_by == pytest.approx(3.0 + 6.0 - 1.0)
+    cluster.deploy(model("t", 2, place_target_s=6.0))
+    assert cluster.state.head.begins_by == pytest.approx(3.0 + 6.0 - 4.0 - 1.0)
+    assert cluster.wait(2.0).where("a#0")[1] == "leaving"
+
+
+def test_a_turn_is_not_cut_for_the_place_of_the_first_in_line_which_has_one():
+    cluster = loaded(units(turn_factor=9.0), model("a", 3)).deploy(model("m", 4, place_target_s=2.0))
+    assert cluster.state.head.begins_by is None
+    assert cluster.wait(20.0).where("a#0")[1] == "serving"
+
+
 def test_a_turn_is_not_cut_below_half_of_its_load_whoever_waits():
     cluster = loaded(units(turn_factor=9.0), model("a", 3)).deploy(model("m", 4, wait_target_s=1.0))
     assert cluster.wait(1.0).where("a#0")[1] == "serving"
@@ -155,6 +170,14 @@ def test_a_higher_priority_waits_for_half_a_load_at_most():
     assert cluster["m#1"].due_at == pytest.approx(3.0 + 1.5 + 1.0 + 4.0)
     assert cluster.wait(1.0).where("a#0")[1] == "serving"
     assert cluster.wait(0.5).where("a#0")[1] == "leaving"
+
+
+def test_a_least_turn_is_over_at_its_end_though_the_difference_is_rounded_to_less():
+    cluster = units((3,), turn_factor=9.0)
+    cluster.now = 0.1
+    loaded(cluster, model("a", 3)).deploy(model("m", 3, priority=1))
+    assert (cluster.now + 1.5) - cluster.now < 1.5
+    assert cluster.wait(1.5).where("a#0")[1] == "leaving"
 
 
 def test_what_is_not_called_leaves_at_once_for_a_wait_target_that_is_missed():

@@ -134,6 +134,13 @@ def test_what_a_victim_has_in_flight_is_finished_first():
     assert ("b@1#1.0", "leaving", 0, 240, 255) in spans(result, "b@1#1.0")  # 9 s of it, then 6 s of bytes
 
 
+def test_who_is_behind_in_line_has_its_turn_before_it_is_turned_away():
+    """Turns of 6 loads would last for longer than the 60 s that a call waits for a place."""
+    models = [{"name": name, "weight_gb": 60, "request_timeout_s": 600} for name in "abc"]
+    result = result_of({each["name"]: list(range(0, 400, 4)) for each in models}, models=models)
+    assert [figures(result, each["name"]).requests.done for each in models] == [100, 100, 100]
+
+
 def test_what_is_not_finished_in_time_is_done_again():
     models = [{**B, "min_hot_s": 150}, {"name": "c", "weight_gb": 60, "min_hot_s": 150}]
     keys = {"policy": {"drain_timeout_s": 20}, "dispatch": {"wait_for_room_s": 600}, "duration_s": 900}

@@ -129,14 +129,14 @@ def _has_had_its_turn(before: ResidencyState, after: ResidencyState, victim: Res
     over = is_over(replace(victim, phase=Phase.SERVING), spec, after.clock)
     if over or newcomer.due_at is None:
         return over
-    had_s, head = after.clock - victim.hot_since, after.head or before.head
+    head = after.head or before.head
     least_s = min(victim.turn_s, LEAST_LOADS * victim.load_s) if victim.in_flight else 0.0
     pressed = (
         spec.priority < after.models[newcomer.model].priority
         or head is None
         or (head.begins_by is not None and head.begins_by <= after.clock)
     )
-    return pressed and had_s >= least_s
+    return pressed and after.clock >= victim.hot_since + least_s
 
 
 def _victims_are_needed(after: ResidencyState, old: Resident | None, new: Resident) -> Iterable[Violation]:
