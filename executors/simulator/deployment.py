@@ -163,12 +163,12 @@ class DeploymentWorld:
                 self.lives.resume(KnownReplica.of(state, replica, now), cluster.nodes[replica.node_id])
         self.beliefs.tolerate_present_duplicates()
         for command in outstanding(state):
-            self.execute(command)
-        for replica in state.replicas.values():
-            if replica.pending is not None and not replica.is_repeated:
-                self.processes[
-                    replica.replica_id
-                ].room.was_said = True  # nobody asks again: its place is told until it is heard
+            if isinstance(command, StartReplica) and not state.replicas[command.replica_id].is_repeated:
+                # Nobody asks again: it cannot be lost on its way, and its place is told until it is heard.
+                self._start(command)
+                self.processes[command.replica_id].room.was_said = True
+            else:
+                self.execute(command)
 
     @property
     def is_quiet(self) -> bool:

@@ -169,6 +169,15 @@ def test_the_beginning_of_a_nodes_name_is_enough(journal):
     assert run("--from", "run.jsonl", "--at", "60", "--fault", "node f3a9 lost", "-q").exit_code == 0
 
 
+def test_starts_that_wait_are_not_lost_where_the_network_loses_messages(tmp_path, monkeypatch):
+    """Nobody asks for them again: the executor of the journal had accepted them."""
+    waits = "nodes: [{name: node, gpus: 2}]\ndeployments: [{name: llm, target_replicas: 9, init_s: 3}]\nduration_s: 100\n"
+    journal_of(waits, tmp_path, monkeypatch)
+    room = ("--set", "nodes[0].gpus=9", "--set", "network.loss=0.5")
+    answer = forked("--at", "50", *room, "--fault", "controller crashes for 1s")
+    assert (figures(answer, "recorded")["status"], figures(answer, "recorded")["replica_starts"]) == ("HEALTHY", 7)
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
@@ -176,6 +185,14 @@ def test_the_beginning_of_a_nodes_name_is_enough(journal):
         (
             ("--at", "30", "--set", "requests={poisson: {rate_per_s: 1, for_s: 9, service_s: 1}}"),
             "a journal says nothing of those",
+        ),
+        (
+            ("--at", "30", "--set", "nodes=[{name: node-0, gpus: 4}]"),
+            "--set: expected nodes with node-1, node-2, where recorded replicas are, found node-0",
+        ),
+        (
+            ("--at", "135", "--set", "deployments[0].name=other"),
+            "--set: expected the deployments of the journal, llm, found other",
         ),
     ],
 )

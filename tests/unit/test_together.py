@@ -10,13 +10,13 @@ from pathlib import Path
 import attrs
 import pytest
 
-from executors.simulator.questions.comparison import FigureComparison
+from executors.simulator.questions.comparison import DeploymentComparison, FigureComparison
 from executors.simulator.questions.held import held_objectives
 from executors.simulator.questions.statistics import estimate
 from executors.simulator.record.happenings import Happening
 from executors.simulator.record.timeline import Hold, Phase
 from executors.simulator.report import data as report_data
-from executors.simulator.report.comparison import interval, is_equal, verdict
+from executors.simulator.report.comparison import equal_in_words, interval, is_equal, verdict
 from executors.simulator.report.data import page_data, row_cells
 from executors.simulator.report.happened import rows_of
 from executors.simulator.report.together import LETTERS, NamedRun, Telling, render_together
@@ -203,12 +203,20 @@ def figure(first, second, key="gpu_hours"):
         (figure([1.0], [2.0]), "one pair"),
         (figure([1.0, None, 1.0], [2.0, 2.0, 2.0]), "B higher (2 of 3 pairs)"),
         (figure([None], [2.0]), "no pair has both"),
-        (figure([None, 1.0], [2.0, 2.0], "requests.wait_s.p95"), "by requests not done"),
+        (figure([None, 1.0], [2.0, 2.0], "requests.wait_s.p95"), "not in every run"),
     ],
 )
 def test_what_an_interval_says(found, said):
     assert verdict(found) == said
     assert not is_equal(found)
+
+
+def test_figures_without_a_value_are_not_said_to_be_equal():
+    """Nobody came in one, and nobody had an answer in the other: both have no percentile."""
+    same, none = figure([1.0], [1.0]), figure([None], [None], "requests.wait_s.p95")
+    words = equal_in_words(DeploymentComparison("d", (attrs.evolve(same, first_mean=1.0, second_mean=1.0), none)))
+    assert words == "Equal in every pair: GPU-hours (1 h). Not compared, as runs of both have no value: wait p95 of all"
+    assert equal_in_words(DeploymentComparison("d", ())) == ""
 
 
 def test_an_interval_in_words():

@@ -50,6 +50,17 @@ def test_a_run_has_the_times_of_day_that_its_trace_has(tmp_path, stamps, more, b
     assert found == (None if began is None else pytest.approx(began, abs=1e-5))
 
 
+def test_deployments_that_share_one_trace_have_its_times_of_day(tmp_path):
+    (tmp_path / "t.csv").write_text("TIMESTAMP,for\n2023-11-16 18:17:03.5,a\n2023-11-16 18:17:05,b\n")
+    requests = "{trace: {file: t.csv, service_s: 1, columns: {model: for}}}"
+    (tmp_path / "s.yaml").write_text(
+        f"nodes: [{{name: n, gpus: 2}}]\nevery_deployment: {{target_replicas: 1, requests: {requests}}}\n"
+        "deployments: [{name: a}, {name: b}]\n"
+    )
+    source = read_source(tmp_path / "s.yaml")
+    assert unix_s_at_0(source.arrivals(source.scenario())) == pytest.approx(BEGAN, abs=1e-5)
+
+
 def test_traces_that_disagree_give_no_times_of_day():
     def of(at: float | None) -> Arrivals:
         return Arrivals(array("d", [1.0]), unix_s_at_0=at)

@@ -54,11 +54,29 @@ def scenario_of(
     if any("requests" in deployment for deployment in data["deployments"]):
         raise ScenarioError("--set: expected no requests, since a journal says nothing of those that were under way")
     try:
-        return structure_scenario(data, by_id=True)
+        scenario = structure_scenario(data, by_id=True)
     except FieldProblem as problem:
         setting = next((placed[keys] for keys in placed if problem.keys[: len(keys)] == keys), None)
         where = f"recorded in {path}" if setting is None else f"set by {setting}"
         raise ScenarioError(f"{path_text(problem.keys)}: {problem} ({where})") from None
+    _check_that_all_are_there(scenario, history)
+    return scenario
+
+
+def _check_that_all_are_there(scenario: Scenario, history: History) -> None:
+    """The recorded replicas live on in this world: it needs their deployments, and their nodes.
+
+    Raises:
+        ScenarioError: Settings have left one out, or renamed it.
+    """
+    names, recorded = (sorted(each) for each in ([part.spec.name for part in scenario.deployments], history.states))
+    if names != recorded:
+        raise ScenarioError(f"--set: expected the deployments of the journal, {', '.join(recorded)}, found {', '.join(names)}")
+    used = {each.node_id for state in history.states.values() for each in state.replicas.values() if each.node_id is not None}
+    lacking = sorted(used - scenario.node_gpus.keys())
+    if lacking:
+        found = ", ".join(scenario.node_gpus)
+        raise ScenarioError(f"--set: expected nodes with {', '.join(lacking)}, where recorded replicas are, found {found}")
 
 
 def _plain(path: Path, history: History, at: float, seed: int, room: Mapping[NodeId, int]) -> Plain:

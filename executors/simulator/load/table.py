@@ -171,7 +171,7 @@ class Table:
         """The rows that have this in a column, at the times that they have among all."""
         places = [place for place, each in enumerate(self.cells[key]) if each == value]
         cells = {name: _taken(each, places) for name, each in self.cells.items()}
-        return Table(_taken(self.after_s, places), _taken(self.lines, places), cells, self.notes)
+        return attrs.evolve(self, after_s=_taken(self.after_s, places), lines=_taken(self.lines, places), cells=cells)
 
 
 Kind = Counts | Numbers | Words

@@ -99,10 +99,12 @@ def cells_of(figure: FigureComparison, letter: str) -> tuple[str, ...]:
 
 def equal_in_words(deployment: DeploymentComparison) -> str:
     """The figures in which there is nothing to see; empty: there is none."""
-    equal = [
-        f"{label(figure.key)} ({quantity(figure.key, figure.first_mean)})" for figure in deployment.figures if is_equal(figure)
-    ]
-    return f"Equal in every pair: {', '.join(equal)}" if equal else ""
+    same = [figure for figure in deployment.figures if is_equal(figure)]
+    equal = [f"{label(each.key)} ({quantity(each.key, each.first_mean)})" for each in same if each.first_mean is not None]
+    # Two percentiles without a value may be as far apart as never and nobody.
+    lacking = [label(each.key) for each in same if each.first_mean is None]
+    parts = (("Equal in every pair", equal), ("Not compared, as runs of both have no value", lacking))
+    return ". ".join(f"{what}: {', '.join(figures)}" for what, figures in parts if figures)
 
 
 def interval(difference: Estimate) -> str:
@@ -121,7 +123,7 @@ def verdict(figure: FigureComparison, letter: str = "B") -> str:
     """What the interval says, in words."""
     difference, runs = figure.difference, len(figure.first)
     if is_percentile(figure.key) and None in figure.first + figure.second:
-        return "by requests not done"
+        return "not in every run"
     if not difference.count:
         return "no pair has both"
     of = "" if difference.count == runs else f" ({difference.count} of {runs} pairs)"
