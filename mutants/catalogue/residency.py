@@ -24,8 +24,8 @@ RESIDENCY = (
         "T4",
         "a replica that has just become HOT is displaced",
         ROSTER,
-        "max(record.hot_since, record.last_used) + spec.min_hot_s",
-        "max(record.hot_since, record.last_used)",
+        "    return hot_since + max(spec.min_hot_s, turn_s)",
+        "    return hot_since + turn_s",
     ),
     Mutant(
         "displaced-by-its-own-request",
