@@ -49,6 +49,9 @@ def files(tmp_path_factory, runs) -> Path:
     ]
     short, long = (run_of(LONGER.format(back=back)) for back in (60, 600))
     pages["longer"] = [NamedRun("a.yaml", short), NamedRun("b.yaml", long)]
+    more = run_of("nodes: [{name: n, count: 2, gpus: 1}]\ndeployments: [{name: llm, target_replicas: 2}]\n")
+    few = run_of("nodes: [{name: n, count: 2, gpus: 1}]\ndeployments: [{name: llm, target_replicas: 1}]\n")
+    pages["fewer"] = [NamedRun("a.yaml", more), NamedRun("b.yaml", few)]
     for name, named in pages.items():
         (folder / f"{name}.html").write_text(render_together(named, TELLING), encoding="utf-8")
     return folder
@@ -122,6 +125,19 @@ def test_runs_that_are_the_same_differ_nowhere_and_have_one_picture_of_lanes(vis
     assert ask(page, "lanes", 1) is None
     assert page.locator("canvas[data-panel=ranks]").count() == 2  # one for each deployment
     assert page.locator("#rows .only").count() == 0
+
+
+def test_a_run_without_a_lane_that_differs_is_not_said_to_be_one_in_which_nothing_happened(visit):  # noqa: F811
+    page = visit("fewer.html", size=WIDE)
+    assert page.evaluate("[0, 1].map(run => rankcoreReport.lanes(run, 0))") == [[1], []]
+    page.evaluate(
+        """() => { const paint = CanvasRenderingContext2D.prototype.fillText; window.painted = [];
+            CanvasRenderingContext2D.prototype.fillText = function (text, ...at) {
+                window.painted.push(text); paint.call(this, text, ...at); }; }"""
+    )
+    page.get_by_role("button", name="taller").click()
+    page.wait_for_function("() => window.painted.includes('no rank that differs')")
+    assert not [text for text in page.evaluate("window.painted") if "nothing happened" in text]
 
 
 def test_lanes_that_differ_are_shown_until_all_are_asked_for(visit, runs):  # noqa: F811

@@ -91,7 +91,7 @@ class NodePanel {
       context.fillText(text, gutter - 10, this.top + (index + 0.5) * height + 0.5);
     });
     context.textAlign = "left";
-    if (!this.lanes.length) context.fillText("nothing happened to any node", gutter + 8, this.height / 2);
+    if (!this.lanes.length) context.fillText(this.stage.model.called ? "no node that differs" : "nothing happened to any node", gutter + 8, this.height / 2);
   }
 
   laneAt(y) { return this.lanes[Math.floor((y - this.top) / this.laneHeight)] ?? null; }

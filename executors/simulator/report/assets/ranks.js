@@ -139,7 +139,7 @@ class RankPanel {
       context.fillText(String(lane.rank), this.stage.gutter - 10, this.top + (index + 0.5) * height + 0.5);
     });
     context.textAlign = "left";
-    if (!this.lanes.length) context.fillText("nothing happened to any rank", this.stage.gutter + 8, this.height / 2);
+    if (!this.lanes.length) context.fillText(this.stage.model.called ? "no rank that differs" : "nothing happened to any rank", this.stage.gutter + 8, this.height / 2);
   }
 
   laneAt(y) {
