@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rankcore.errors import InvalidEventError
+from rankcore.residency import estimates
 from rankcore.residency.events import NodeJoined
 from rankcore.residency.fit import share
 from rankcore.residency.ledger import Ledger
@@ -98,6 +99,10 @@ def _adopt(ledger: Ledger, found: FoundReplica, node_id: str) -> None:
     hot = found.phase is Phase.SERVING or found.phase is Phase.LEAVING
     most = max(found.gpu_bytes, default=0)
     spec = ledger.models[model]
+    load_s = 0.0
+    if found.phase is Phase.LOADING:  # its turn is yet to come
+        source = Level.WARM if copied else Level.COLD
+        load_s = estimates.load_s(ledger.policy, ledger.nodes[node_id], spec.weight_bytes, source)
     grown = hot and most > share(spec, spec.total_bytes, len(found.gpus))  # it was measured before (T8)
     record = Resident(
         replica_id=found.replica_id,
@@ -114,6 +119,7 @@ def _adopt(ledger: Ledger, found: FoundReplica, node_id: str) -> None:
         since=ledger.clock,
         hot_since=ledger.clock if hot else None,
         last_used=ledger.clock,
+        load_s=load_s,
         move=found.move,
         dropping=found.phase is Phase.DROPPING,
         size_bytes=most * len(found.gpus) if grown else 0,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rankcore.residency import Level, Phase, Wanted, open_residency, plan_residency, residency_step
+from rankcore.residency import Level, Phase, ResidencyPolicy, Wanted, open_residency, plan_residency, residency_step
 from rankcore.residency.commands import DropFromCpu
 from rankcore.residency.events import (
     DeployRequested,
@@ -437,3 +437,12 @@ def test_what_is_found_to_take_more_than_its_model_says_comes_back_with_its_true
 
 def test_what_is_found_in_parts_that_were_rounded_up_takes_what_its_model_says():
     assert adopted((0, 1), (21, 21), size=41, node=(30, 30)).replicas["m#1.0"].size_bytes == 0
+
+
+def test_what_is_found_loading_has_a_turn_once_it_is_hot():
+    found = FoundReplica(replica_id="m#1.0", spec=model("m", 40), phase=Phase.LOADING, gpus=(0,), gpu_bytes=(40,), move=7)
+    joined = NodeJoined(node_id="n1", gpu_bytes=(50,), at=0.0)
+    state = open_residency(ResidencyPolicy(disk_bytes_per_s=2, turn_factor=6.0))
+    state = residency_step(state, NodeAdopted(joined=joined, found=(found,), at=0.0)).state
+    state = residency_step(state, LoadFinished(replica_id="m#1.0", move=7, at=15.0)).state
+    assert state.replicas["m#1.0"].turn_s == 6.0 * 15.0, "no longer than it was seen to load"
