@@ -26,7 +26,7 @@ def journal(ray_cluster, tmp_path):  # noqa: F811
     serve.start(journal=str(tmp_path / "run.jsonl"), memory=memory, proxy_location="Disabled")
     for seed, name in enumerate(("a", "b")):
         path, answer = write_weights(tmp_path, name, seed)
-        residency = serve.Residency(weights=path, min_hot_s=0.0)
+        residency = serve.Residency(weights=path, min_hot_s=0.0, wait_target_s=0.1)  # turns are as short as may be
         bound = Tenured.options(name=name, residency=residency, user_config="v1").bind(str(tmp_path))
         handle = serve.run(bound, name=f"app-{name}", route_prefix=None)
         assert handle.total.remote().result(ANSWER_S) == pytest.approx(answer)

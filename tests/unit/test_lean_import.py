@@ -81,7 +81,7 @@ ONLY_WHERE_WANTED = (
 )
 """Of callers, proxies and tools, and of what deploys: a controller that is started anew would have to load them before it knows
 its ranks. A module costs 0.7 ms there, half of which is what attrs compiles for its classes."""
-CONTROLLER_MODULES_MAX = 256
+CONTROLLER_MODULES_MAX = 257
 
 
 def test_a_controller_on_ray_starts_with_what_it_decides_with_and_nothing_of_those_who_ask_it():
