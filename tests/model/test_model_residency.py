@@ -151,6 +151,7 @@ def test_a_lower_priority_that_displaces_a_higher_one_is_found(monkeypatch):
     assert {each.rule for each in search.broken.violations} & {"T4", "T5"}
 
 
+@pytest.mark.traced
 def test_weights_in_uneven_parts_are_on_two_gpus_of_one_node_and_on_three_of_the_other():
     world, broken = after(SYSTEMS["residency-shards"], ("is wished", 3))
     assert (sorted(each.gpu_bytes for each in world.state.replicas.values()), broken) == ([(4, 4, 4), (6, 6)], ())

@@ -124,6 +124,15 @@ def test_a_replica_of_another_rank_than_before_gets_what_is_for_that_one():
     assert sent_to(arrive(made, 2, rank=0)) == ["llm#1.1"]
 
 
+def test_a_replica_that_was_taken_out_of_the_routes_while_it_works_gets_requests_again_once_it_is_back():
+    made = router(replicas=1, max_ongoing_requests=2)
+    arrive(made, "first")
+    made.step(RoutesChanged(removed=("llm#1.0",), at=1.0))
+    assert sent_to(arrive(made, "second", at=2.0)) == []
+    back = made.step(RoutesChanged(added=(Route("llm#1.0", 0),), world_size=1, at=3.0))
+    assert sent_to(back.commands) == ["llm#1.0"]
+
+
 def test_two_choices_are_drawn_from_the_state_and_spread_the_load():
     loads = []
     for seed in (1, 1, 2):
