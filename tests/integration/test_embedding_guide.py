@@ -44,10 +44,11 @@ def folder(tmp_path, monkeypatch):
         (tmp_path / name).write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    signal.signal(signal.SIGALRM, give_up)
+    before = signal.signal(signal.SIGALRM, give_up)
     signal.alarm(PATIENCE_S)
     yield tmp_path
     signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
     for name in FILES:
         sys.modules.pop(name.removesuffix(".py"), None)
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import sys
 
 import pytest
 import yaml
@@ -53,7 +54,8 @@ def rankcore(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(connection, "connect", lambda **_: None)
-    return lambda *arguments, **options: CliRunner().invoke(app, arguments, **options)
+    yield lambda *arguments, **options: CliRunner().invoke(app, arguments, **options)
+    sys.modules.pop("apps_to_build", None)  # the next test has another file of that name
 
 
 @pytest.mark.parametrize("target", ["apps_to_build:app", "apps_to_build:build", "apps_to_build.py:app"])

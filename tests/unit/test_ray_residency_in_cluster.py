@@ -201,7 +201,7 @@ async def test_a_controller_that_comes_back_in_the_middle_of_a_load_gives_its_en
     await until(lambda: any(each.moving for each in actors.values()))
     codes = controller._world.checkpoint.codes
     found, there = await crashed(controller, actors)
-    controller._cluster.loop.deliver = lambda event: None
+    controller._cluster.loop._deliver = lambda event: None
     monkeypatch.setattr(clusters, "find_workers", lambda namespace: there)
     following = await a_controller(*found, epoch=2, codes=codes)
     await until(lambda: M in following._cluster.deployments)
@@ -222,7 +222,7 @@ async def test_a_planner_that_raises_ends_the_process_and_is_remembered(actors, 
     def fail(state, event):
         raise PlannerFailedError("as asked")
 
-    controller._cluster.loop.deliver = lambda event: fail(None, event)
+    controller._cluster.loop._deliver = lambda event: fail(None, event)
     await called(controller)
     await until(lambda: ended)
     assert set(ended) == {1}, "more than once only since it does not end here"
