@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from executors.cli.app import app
 from executors.simulator.load.sources import Source, read_source
 from executors.simulator.questions.cells import Cell, in_processes, in_this_process, run_cell
-from executors.simulator.questions.comparison import compare, compare_each
+from executors.simulator.questions.comparison import compare_each
 from executors.simulator.record.flat_figures import label, number
 
 SMALL = """\
@@ -101,7 +101,7 @@ def test_a_scenario_differs_in_nothing_from_itself(folder):
 def test_a_run_depends_on_its_cell_only_and_not_on_the_number_of_jobs(folder):
     sources = read_source(folder / "a.yaml"), read_source(folder / "b.yaml")
     seeds = range(5, 9)
-    assert compare(*sources, seeds, in_this_process) == compare(*sources, seeds, in_processes(2))
+    assert compare_each(sources, seeds, in_this_process) == compare_each(sources, seeds, in_processes(2))
 
 
 def test_deployments_of_one_file_only_are_named_and_the_others_compared(folder):
@@ -203,8 +203,10 @@ def test_a_page_is_the_same_whatever_the_number_of_jobs(folder):
 def test_without_a_page_no_run_is_carried_from_process_to_process(folder):
     source = read_source(folder / "a.yaml")
     assert run_cell(Cell(source, 5)).result is None
-    assert compare(source, source, [5], in_this_process).drawn == ()
-    assert [each.seed for each in compare(source, source, [5, 6], in_this_process, is_drawn=True).drawn] == [5, 5]
+    (found,) = compare_each((source, source), [5], in_this_process)
+    assert found.drawn == ()
+    (found,) = compare_each((source, source), [5, 6], in_this_process, is_drawn=True)
+    assert [each.seed for each in found.drawn] == [5, 5]
 
 
 def test_a_page_that_cannot_be_made_costs_no_figures(folder, monkeypatch):
@@ -221,7 +223,7 @@ def test_a_page_that_cannot_be_made_costs_no_figures(folder, monkeypatch):
 
 def test_progress_is_told_for_every_run(folder):
     source, told = read_source(folder / "a.yaml"), []
-    compare(source, source, [1, 2], in_this_process, lambda done, total: told.append((done, total)))
+    compare_each((source, source), [1, 2], in_this_process, progress=lambda done, total: told.append((done, total)))
     assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 

@@ -92,29 +92,6 @@ class Comparison:
     drawn: tuple[RunResult, ...] = ()
 
 
-def compare(
-    first: Source,
-    second: Source,
-    seeds: Sequence[int],
-    workers: Workers,
-    progress: Progress | None = None,
-    checking: Checking = Checking.END,
-    goals: tuple[Goal, ...] = (),
-    window_s: float = SLO_WINDOW_S,
-    *,
-    is_drawn: bool = False,
-) -> Comparison:
-    """Run two scenarios with each seed, and compare them pair by pair; `is_drawn`: keep the first pair itself.
-
-    Raises:
-        ScenarioError: One of them cannot be used. Nothing has run.
-        NothingInCommon: They share no deployment, or only one of them has residency. Nothing has run.
-        PromiseBroken: A run ended early.
-    """
-    (found,) = compare_each((first, second), seeds, workers, progress, checking, goals, window_s, is_drawn=is_drawn)
-    return found
-
-
 def compare_each(
     sources: Sequence[Source],
     seeds: Sequence[int],
@@ -126,7 +103,16 @@ def compare_each(
     *,
     is_drawn: bool = False,
 ) -> tuple[Comparison, ...]:
-    """Compare the first scenario with each of the others; every run is made once, and errors are those of `compare`."""
+    """Run all scenarios with each seed, each run once, and compare the first with each of the others, pair by pair.
+
+    Args:
+        is_drawn: The runs with the first seed are kept whole.
+
+    Raises:
+        ScenarioError: One of them cannot be used. Nothing has run.
+        NothingInCommon: One shares no deployment with the first, or only some have residency. Nothing has run.
+        PromiseBroken: A run ended early.
+    """
     with_residency = [each.name for each in sources if each.scenario(seeds[0]).has_residency]
     if 0 < len(with_residency) < len(sources):
         whole = "both scenarios" if len(sources) == 2 else "all scenarios"
